@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# foregather: build, run, check. `make help` lists the targets; settings may also go to local.mk.
+
+# ---- settings (VAR=value on the command line, or in local.mk) -----------------------------------
+CUDA       ?= auto#       auto: build the CUDA backend if it can be built; 0: never; 1: or stop
+MODE       ?= release#    release, debug, asan, tsan
+NP         ?= 2#          ranks of `make run` and `make check-mpi`
+DECK       ?= inputs/score-smollm2.deck#  deck of `make run-deck`
+MPICXX     ?= mpicxx
+MPIRUN     ?= mpirun
+PYTHON     ?= python3#    makes the virtual environment
+VENV       ?= .venv#      the tools' Python packages
+PREFIX     ?= /usr/local
+WORK       ?= run#        where `make run` puts weights, tokens and results
+-include local.mk
+
+# ---- detection ----------------------------------------------------------------------------------
+HDF5_MODULE := hdf5-openmpi
+hdf5_cflags := $(shell pkg-config --cflags $(HDF5_MODULE) 2>/dev/null)
+hdf5_libs   := $(shell pkg-config --libs $(HDF5_MODULE) 2>/dev/null)
+# The CUDA backend has no sources yet, so no toolkit can make a CUDA build possible.
+cuda_sources := $(wildcard src/*/cuda/*.cpp src/*/cuda/*.cu)
+ifeq ($(CUDA),1)
+  ifeq ($(cuda_sources),)
+    $(error CUDA=1: this version of foregather has no CUDA backend; build with CUDA=auto or CUDA=0)
+  endif
+endif
+cuda_built := $(if $(filter-out 0,$(CUDA)),$(if $(cuda_sources),$(if $(shell command -v nvcc),1,0),0),0)
+backend_dir := $(if $(filter 1,$(cuda_built)),cuda,host)
+
+# ---- flags --------------------------------------------------------------------------------------
+build := build/$(MODE)-$(backend_dir)
+opt_release := -O3 -g
+opt_debug   := -O0 -g
+opt_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+opt_tsan    := -O1 -g -fsanitize=thread
+mode_flags  := $(opt_$(MODE))
+$(if $(mode_flags),,$(error MODE=$(MODE): one of release, debug, asan, tsan))
+CPPFLAGS += -Iinclude -I$(build) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(hdf5_cflags))
+# -ffp-contract=off: our kernels compute the same bits on every x86-64 processor.
+# -Wno-restrict: g++ 12 sees overlaps in `"text" + std::string` that are not there (gcc bug 105651).
+CXXFLAGS += -std=c++20 $(mode_flags) -ffp-contract=off -fno-math-errno -Wall -Wextra -Wshadow -Wconversion -Wno-restrict -Werror
+LDFLAGS  += $(filter -fsanitize%,$(mode_flags))
+LDLIBS   += $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(hdf5_libs)) -lboost_program_options -lcrypto -ldl -lpthread
+
+# ---- sources: a room is a folder, nothing to edit for a new file --------------------------------
+rooms   := base deck mesh device comm kernels backend io shard schedule model job
+lib_src := $(filter-out src/backend/cuda.cpp src/backend/cuda_absent.cpp, \
+             $(foreach r,$(rooms),$(wildcard src/$(r)/*.cpp src/$(r)/host/*.cpp)))
+lib_src += $(if $(filter 1,$(cuda_built)),src/backend/cuda.cpp $(filter %.cpp,$(cuda_sources)),src/backend/cuda_absent.cpp)
+lib_obj := $(lib_src:%.cpp=$(build)/%.o)
+lib     := $(build)/libforegather.a
+program := $(build)/foregather
+unit_src := $(wildcard tests/unit/*/*.cpp)
+mpi_src  := $(wildcard tests/mpi/*/*.cpp)
+self_src := $(wildcard tests/self/*.cpp)
+support_src := $(wildcard tests/support/*.cpp)
+obj_of = $(patsubst %.cpp,$(build)/%.o,$(1))
+unit_tests := $(build)/unit_tests
+mpi_tests  := $(build)/mpi_tests
+self_tests := $(patsubst tests/self/%.cpp,$(build)/self_%,$(self_src))
+all_obj := $(lib_obj) $(call obj_of,src/main.cpp $(unit_src) $(mpi_src) $(self_src) $(support_src))
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+
+# ---- targets ------------------------------------------------------------------------------------
+.DEFAULT_GOAL := all
+.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools lint bench deps install clean help FORCE
+.DELETE_ON_ERROR:
+
+all: foregather ## build the program (./foregather)
+foregather: $(program)
+	@ln -sf $(program) $@
+	@echo "foregather: $(backend_dir) backend$(if $(filter 1,$(cuda_built)), and cuda,) ($(if $(filter 1,$(cuda_built)),CUDA found,host-only build: this version has no CUDA sources)), MODE=$(MODE)"
+
+$(program): $(build)/src/main.o $(lib)
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+$(lib): $(lib_obj)
+	@rm -f $@ && ar rcs $@ $^
+$(build)/%.o: %.cpp $(build)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX $<"
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
+$(unit_tests): $(call obj_of,$(unit_src)) $(lib)
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest -lgtest_main
+$(mpi_tests): $(call obj_of,$(mpi_src) $(support_src)) $(lib)
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest
+$(build)/self_%: $(build)/tests/self/%.o $(call obj_of,$(support_src)) $(lib)
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest
+
+# Flags, compiler and git revision are compiled in; objects are rebuilt when they differ.
+flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) cuda=$(cuda_built)
+$(build)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(flags_text)' | cmp -s - $@ || printf '%s\n' '$(flags_text)' > $@
+$(build)/generated/config_law.inc: tools/foregather_tools/config_law.json
+	@mkdir -p $(@D)
+	@{ printf 'R"json('; cat $<; printf ')json"\n'; } > $@
+$(build)/src/model/config.o: $(build)/generated/config_law.inc
+$(build)/generated/revision.inc: FORCE
+	@mkdir -p $(@D)
+	@{ printf '"%s"\n' "$$(git describe --always --dirty 2>/dev/null || echo unknown)"; } > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(build)/src/job/version.o: $(build)/generated/revision.inc
+
+run: deps ## score SmolLM2-135M on 2 ranks, then show the prefetch at depths 0 and 1
+	@tools/run_demo "$(MPIRUN)" "$(VENV)" "$(WORK)" "$(NP)"
+run-deck: deps all ## run DECK= on NP= ranks
+	$(MPIRUN) --oversubscribe --bind-to none -n $(NP) ./foregather $(DECK)
+check: deps ## every host test; the last line counts them
+	@$(MAKE) --no-print-directory all $(unit_tests) $(mpi_tests) $(self_tests)
+	@tests/run.sh all
+check-unit: deps $(unit_tests) ## unit tests, no MPI
+	@tests/run.sh unit
+check-mpi: deps $(mpi_tests) ## MPI tests at NP= ranks
+	@RANKS="$(NP)" tests/run.sh mpi
+check-self: deps $(self_tests) ## tests of the test harness itself
+	@tests/run.sh self
+check-golden: deps all ## the real program on golden models and field cases
+	@tests/run.sh golden
+check-tools: deps ## the Python tools
+	@tests/run.sh tools
+lint: ## format, rooms, pairs, headers alone, sizes
+	@tools/lint "$(MPICXX) $(CPPFLAGS) $(CXXFLAGS)"
+deps: ## install what is missing: Debian packages, Python packages into VENV
+	@tools/install_deps "$(PYTHON)" "$(VENV)"
+install: all ## copy the program to PREFIX/bin
+	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/foregather
+clean: ## remove build products
+	rm -rf build foregather
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@echo "Settings: CUDA MODE NP DECK MPICXX MPIRUN PYTHON VENV PREFIX WORK (make print-VAR shows one)"
+print-%:
+	@echo '$* = $($*) ($(origin $*))'
+
+-include $(all_obj:.o=.d)

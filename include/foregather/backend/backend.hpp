@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What computes and what communicates, as one set, opened once at start: the only place in the program
+// that knows which kinds there are. After start-up it only hands over.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <foregather/comm/communicator.hpp>
+#include <foregather/deck/sections.hpp>
+#include <foregather/device/device.hpp>
+#include <foregather/kernels/kernels.hpp>
+#include <foregather/mesh/control.hpp>
+#include <foregather/mesh/topology.hpp>
+
+namespace foregather::backend {
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    virtual std::string kind() const = 0; // "host" or "cuda"
+    virtual device::Device& device() = 0;
+    virtual kernels::Kernels& kernels() = 0;
+    // Transport of gathers that copy: "mpi" on the host, "nccl" on cuda.
+    virtual std::string transport() const = 0;
+    // Can the ranks of a node read each other's shards in place?
+    virtual bool can_share() const = 0;
+    // Collective over `group`; blocks.
+    virtual std::unique_ptr<comm::Communicator>
+    gather_communicator(MPI_Comm group, const deck::CommSection& options) = 0;
+    // The shortest compute by which the verdict on the prefetch judges.
+    virtual std::int64_t judged_compute_ns() const = 0;
+
+    // Threads of the compute stream that have computed something so far.
+    virtual int threads_seen(device::Stream& compute) const = 0;
+
+    std::string why; // why this kind was chosen
+};
+
+// Chooses the kind that the deck asks for; `place` begins messages: "score.deck:9: device.kind".
+// Collective; blocks. Throws Error(refused), the same on every rank, for a kind that cannot be had.
+std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::string& place,
+                              const mesh::Topology& topology, const mesh::Control& control);
+
+// Without opening anything: what `device.kind` would become here, and why.
+struct Choice {
+    std::string kind;
+    std::string why;
+};
+Choice choose(const std::string& asked, const std::string& place);
+
+// Threads of a rank's compute stream: as asked, or the node's cores shared between its ranks.
+int compute_threads(int asked, int node_cores, int ranks_on_node);
+
+// The backends compiled in: "host" or "host, cuda".
+std::string built();
+
+} // namespace foregather::backend

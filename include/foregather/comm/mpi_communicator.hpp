@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-gathers over MPI on the worker thread of a host stream.
+#pragma once
+
+#include <memory>
+
+#include <foregather/comm/communicator.hpp>
+#include <foregather/mesh/mpi.hpp>
+
+namespace foregather::comm {
+
+struct MpiOptions {
+    double timeout_s = 120;       // a gather that takes longer ends the job
+    double bytes_per_second = 0;  // emulated link: a gather takes at least received / this; 0 = off
+};
+
+// Collective over `group`, which is duplicated. Gathers must be enqueued in the same order on all ranks.
+// A gather past its time limit prints one line that names the ranks that did not arrive, and aborts.
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm group, const MpiOptions& options);
+
+} // namespace foregather::comm

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The results file of a run: laid out at the start as PATH.part, filled by all ranks, completed and
+// renamed at the end. It knows the layout of /score; what the numbers are is the job's business.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <foregather/base/types.hpp>
+#include <foregather/base/view.hpp>
+#include <foregather/io/digest.hpp>
+#include <foregather/io/table.hpp>
+#include <foregather/io/token_file.hpp>
+#include <foregather/mesh/control.hpp>
+
+namespace foregather::io {
+
+// What became of a document: /score/document_status.
+enum class DocumentStatus : std::uint8_t {
+    scored = 0,
+    nothing_to_score = 1,
+    not_finite = 2, // a log-probability was not finite: left out of the loss
+    not_run = 3,    // beyond data.max_documents, or the run has not come to it
+};
+
+// Sums over the documents of status `scored`, in document order, in double.
+struct Summary {
+    std::int64_t scored_tokens = 0;    // N
+    std::int64_t scored_documents = 0; // D
+    std::int64_t empty_documents = 0, not_finite_documents = 0, documents_not_run = 0;
+    double total_nll = 0.0; // nat
+    // total_nll / N, NaN when N = 0; and exp(loss)
+    double loss = 0.0, perplexity = 0.0;
+    // Of the loss, with documents as the sampling unit (ratio estimator, linearised):
+    // sqrt(D/(D-1) * sum_d (nll_d - loss * n_d)^2) / N, NaN for D < 2. Cochran, Sampling
+    // Techniques, 3rd edition, section 6.4, without the finite population correction.
+    double standard_error = 0.0;
+    // total_nll / ln 2 / (bytes of the scored documents), when the token file knows bytes
+    std::optional<double> bits_per_byte;
+};
+
+// What job score stores for each token and document of a token file.
+struct ScoreLayout {
+    const TokenFile& tokens; // must outlive the constructor of ResultsFile
+    std::int64_t packs = 0;
+};
+
+// Bytes of the datasets that are laid out at the start.
+base::Bytes bytes_of(const ScoreLayout& layout);
+
+// Where results go.
+struct Output {
+    std::string path;
+    bool replace = false; // an existing file is replaced, by the rename at the end
+    std::string title;
+};
+
+// Throws Error(refused) when the file exists and is not to be replaced, is a directory, the directory
+// is missing or cannot be written to, or the title is too long for an attribute. Leaves nothing behind.
+// Not collective: for one rank.
+void refuse_unusable(const Output& output);
+// Throws Error(refused) when the directory's file system has less room than that. Not collective.
+void refuse_without_room(const Output& output, base::Bytes needed);
+
+// All members are called by the main thread; those called collective, by every rank of `control`.
+class ResultsFile {
+public:
+    // Collective; blocks. Rank 0 lays out PATH.part (replacing one that an earlier run left), with
+    // `tables` and `texts` (rank 0's count); then all ranks open it. Throws mesh::AgreedError: refused
+    // as by the two functions above, failed otherwise. `control` must outlive the file.
+    ResultsFile(const mesh::Control& control, Output output, const std::optional<ScoreLayout>& score,
+                const std::vector<Table>& tables, const std::vector<Text>& texts);
+    // Closes the file and leaves PATH.part, collectively, unless an exception is on its way: closing
+    // would then wait for ranks that never come, and the handle is kept to the end of the process.
+    ~ResultsFile();
+    ResultsFile(const ResultsFile&) = delete;
+    ResultsFile& operator=(const ResultsFile&) = delete;
+
+    const std::string& part_path() const { return part_path_; }
+    // What the user should be told: that a left-over PATH.part was replaced; "" if nothing.
+    const std::string& note() const { return note_; }
+
+    // Tokens [first, first + n) of the token file: log-probability (nat, NaN where not scored), and
+    // whether the token was the most likely one (0 or 1). Not collective.
+    void write_score(std::int64_t first_token, base::View<const float> logprob,
+                     base::View<const std::uint8_t> greedy);
+    // Documents [first, first + n): sum of -logprob, number of scored tokens, DocumentStatus. A document
+    // that is never written stays `not_run`. Not collective.
+    void write_documents(std::int64_t first, base::View<const double> nll,
+                         base::View<const std::int64_t> scored_tokens,
+                         base::View<const std::uint8_t> status);
+    // The pack's scores are written: /provenance/packs_done[pack] becomes 1 at the next flush.
+    void mark_pack(std::int64_t pack);
+
+    // Collective; blocks until what was written is on disk: data first, then the marks of packs. A run
+    // killed later leaves a PATH.part that opens and whose marked packs are whole. Throws AgreedError.
+    void flush();
+    // Collective; blocks. Flushes; rank 0 reads what is stored per document; every rank has the result.
+    Summary summarise();
+    // Collective; blocks. Flushes and closes; rank 0 adds the attributes of /score, the tables and texts
+    // (rank 0's count), marks the file complete and renames it. Throws AgreedError(failed), and then
+    // PATH.part stays, and what was at PATH. Nothing may be written afterwards.
+    void finish(const std::optional<Summary>& summary, const std::vector<Table>& tables,
+                const std::vector<Text>& texts);
+
+    // Raw bytes that this rank has written so far; may be called from any thread.
+    std::int64_t bytes_written() const { return bytes_written_.count(); }
+
+private:
+    struct Shared; // the handles of the file that all ranks have open
+
+    void create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
+                const std::vector<Text>& texts);
+    void open(bool with_score);
+    Shared& shared();
+    Shared& scores();
+    template <class T>
+    void write(const Dataset& dataset, std::int64_t first, base::View<const T> values,
+               const char* path);
+    void complete(const std::optional<Summary>& summary, const std::vector<Table>& tables,
+                  const std::vector<Text>& texts);
+
+    const mesh::Control& control_;
+    Output output_;
+    std::string part_path_, note_;
+    std::unique_ptr<Shared> shared_;
+    std::vector<std::int64_t> pending_packs_;
+    std::vector<std::int64_t> document_bytes_; // rank 0: [documents], empty when unknown
+    ByteCount bytes_written_;
+};
+
+} // namespace foregather::io

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables and texts in a file that we write: plain 1-D columns with units and labels, which every HDF5
+// tool reads without help. Which tables a job writes is the job's business.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <foregather/io/h5_data.hpp>
+
+namespace foregather::io {
+
+// One column; strings are stored in fixed length, that of the longest.
+struct Column {
+    std::string name;
+    std::string units; // "nat", "token", "s", "ns", "byte", "1"; "" for strings
+    std::string long_name;
+    std::variant<std::vector<float>, std::vector<double>, std::vector<std::int64_t>,
+                 std::vector<std::uint8_t>, std::vector<std::string>>
+        values;
+};
+
+// A group that holds columns of equal length.
+struct Table {
+    std::string path; // e.g. "/timing/spans"
+    std::vector<Column> columns;
+    std::vector<std::pair<std::string, std::variant<double, std::int64_t, std::string>>> attributes;
+    std::string row = "row"; // dimension label of the columns
+};
+
+// A text of any length: a scalar dataset, byte for byte.
+struct Text {
+    std::string path; // e.g. "/provenance/deck_text"
+    std::string text;
+};
+
+// A dataset to be laid out: its storage is allocated and filled when it is created.
+struct Layout {
+    std::string path;
+    hid_t type; // stored type
+    base::Shape shape;
+    std::string units, long_name;
+    std::vector<std::string> labels; // one per dimension
+    std::vector<std::byte> fill;     // one element of `type`; empty: zeros
+};
+
+// Each creates the groups on its way. The file is open for writing by this process alone. They throw
+// Error(failed) naming the path; write_table also when columns differ in length. Return bytes written.
+std::int64_t write_table(const File& file, const Table& table);
+std::int64_t write_text(const File& file, const Text& text);
+Dataset create_dataset(const File& file, const Layout& layout);
+
+} // namespace foregather::io

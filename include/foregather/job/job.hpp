@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs by name: what main.cpp calls once the deck is parsed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <foregather/base/error.hpp>
+#include <foregather/deck/deck.hpp>
+
+namespace foregather::job {
+
+// What a job must know of how it was started.
+struct Start {
+    std::string deck_name;
+    std::vector<std::string> command_line;
+    std::string launcher_warning; // from mesh::Session; empty if none
+    std::int64_t started_unix_s = 0;
+};
+
+// Runs the job that the deck names, on all ranks. Collective; blocks. Returns done or not_honoured;
+// throws base::Error otherwise, mesh::AgreedError when every rank holds it.
+base::Status run(const deck::Deck& deck, const Start& start);
+
+// `--check`: the resolved deck, the units, the memory and disk plan for that many ranks, as text. Needs
+// no MPI and reads no weights. Throws base::Error(refused).
+std::string check(const deck::Deck& deck, int ranks, int ranks_per_node);
+
+// `--version`.
+std::string version_text();
+
+} // namespace foregather::job

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of the host kernels that are not matrix products, in one version for each vector width.
+// All versions compute the same bits; which one is used is decided by the processor alone.
+#pragma once
+
+#include <cstdint>
+
+namespace foregather::kernels {
+
+enum class LaneLevel { sse2, avx2, avx512 };
+
+// Sums run in 16 lanes (entry i goes to lane i mod 16) that are added pairwise at the end, so that
+// every vector width adds in the same order. Arrays may overlap only where the text says so.
+struct Lanes {
+    // The largest of x[0..n), -infinity for n = 0. A NaN is passed over.
+    float (*largest)(const float* x, std::int64_t n);
+    // The first i with x[i] == value, or n.
+    std::int64_t (*find)(const float* x, std::int64_t n, float value);
+    // x[i] = exp(x[i] - shift), at most 2 units in the last place off; returns their sum. A NaN
+    // stays one, as does infinity - infinity.
+    float (*exp_minus)(float* x, std::int64_t n, float shift);
+    // Sum of exp(x[i] - shift) in double; x is left alone.
+    double (*sum_exp_minus)(const float* x, std::int64_t n, float shift);
+    // gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
+    void (*silu_gate)(float* gate, const float* up, std::int64_t n);
+    // Sum of x[i]^2 in double.
+    double (*sum_of_squares)(const float* x, std::int64_t n);
+    // y[i] = (x[i] * factor) * w[i]. y may be x.
+    void (*scale_by)(const float* x, float factor, const float* w, float* y, std::int64_t n);
+    // x[i] = x[i] * factor.
+    void (*scale)(float* x, float factor, std::int64_t n);
+    // (x[j], x[half + j]) turned by the angle with the given cosines and sines.
+    void (*rotate)(float* x, const float* cosines, const float* sines, std::int64_t half);
+};
+
+LaneLevel best_lane_level();          // of this processor
+const Lanes& lanes(LaneLevel level);  // a level above best_lane_level() must not be called
+
+} // namespace foregather::kernels

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass: a walk along the chain, acquire, compute, release at each use. It knows the maths'
+// order and its activations, and nothing of ranks, gathers or events.
+#pragma once
+
+#include <foregather/base/view.hpp>
+#include <foregather/device/device.hpp>
+#include <foregather/kernels/kernels.hpp>
+#include <foregather/model/chain.hpp>
+#include <foregather/shard/weight_source.hpp>
+
+namespace foregather::model {
+
+// A pack of whole documents in device memory, and where its results go. All of it must live until the
+// pass is done on the compute stream.
+struct PackView {
+    kernels::Ids ids;       // [T]
+    kernels::Ids positions; // [T], from 0 in each document
+    kernels::Ids offsets;   // [documents + 1] into T
+    kernels::Ids rows;      // [S] token positions whose prediction is scored: target is the token after
+    kernels::Ids targets;   // [S] ids of those targets
+    base::View<float> logprob;        // [S] out
+    base::View<std::uint8_t> greedy;  // [S] out
+};
+
+class Transformer {
+public:
+    // Allocates all activations for packs of at most max_tokens, and RoPE tables for documents of at
+    // most max_document tokens. The config and the chain are copied.
+    Transformer(const ModelConfig& config, const Chain& chain, device::Device& device,
+                base::Elements max_tokens, base::Elements max_document);
+
+    // Enqueues one forward pass of a pack; does not block. A pack without tokens computes nothing but
+    // acquires and releases every unit, so that all ranks gather alike; one without scored rows skips
+    // the head alike. Throws Error(failed) for a pack larger than max_tokens or with uneven arrays.
+    void forward(shard::WeightSource& weights, const PackView& pack, kernels::Kernels& kernels,
+                 device::Stream& compute);
+
+    // Device memory that the constructor allocates, to the byte.
+    static base::Bytes activation_bytes(const ModelConfig& config, base::Elements max_tokens,
+                                        base::Elements max_document);
+
+private:
+    void check(const PackView& pack) const;
+    kernels::HeadState head_state(base::Elements scored) const;
+    void embedding(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
+                   kernels::Kernels& kernels, device::Stream& compute);
+    void layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index, const PackView& pack,
+               kernels::Kernels& kernels, device::Stream& compute);
+    void head(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
+              kernels::Kernels& kernels, device::Stream& compute);
+
+    ModelConfig config_;
+    Chain chain_;
+    base::Elements max_tokens_;
+    device::Buffer<float> residual_, normed_, query_, key_, value_, mixed_, gate_, up_, scored_;
+    device::Buffer<float> cosines_, sines_;
+    device::Buffer<float> head_maximum_, head_target_;
+    device::Buffer<double> head_sum_;
+    device::Buffer<std::int32_t> head_best_;
+};
+
+} // namespace foregather::model

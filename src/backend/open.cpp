@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only switch over kinds of device, and the host set.
+#include <foregather/backend/backend.hpp>
+
+#include <algorithm>
+
+#include <foregather/base/error.hpp>
+#include <foregather/comm/mpi_communicator.hpp>
+#include <foregather/device/host_device.hpp>
+#include <foregather/device/host_stream.hpp>
+#include <foregather/kernels/host_kernels.hpp>
+
+#include "cuda.hpp"
+
+namespace foregather::backend {
+namespace {
+
+class HostBackend final : public Backend {
+public:
+    HostBackend(int threads, const kernels::ProductChoice& product)
+        : device_(device::make_host_device(threads)),
+          kernels_(kernels::make_host_kernels(*device_, threads, product)) {}
+
+    std::string kind() const override { return "host"; }
+    device::Device& device() override { return *device_; }
+    kernels::Kernels& kernels() override { return *kernels_; }
+    std::string transport() const override { return "mpi"; }
+    bool can_share() const override { return true; }
+    std::unique_ptr<comm::Communicator>
+    gather_communicator(MPI_Comm group, const deck::CommSection& options) override {
+        return comm::make_mpi_communicator(group,
+                                           {options.timeout_s, options.link_rate_bytes_per_s});
+    }
+    int threads_seen(device::Stream& compute) const override {
+        return device::host_stream(compute).threads_seen();
+    }
+    std::int64_t judged_compute_ns() const override { return 2'000'000; }
+
+private:
+    std::unique_ptr<device::Device> device_;
+    std::unique_ptr<kernels::Kernels> kernels_;
+};
+
+// Ranks on different processors must multiply alike: the best level that all of them have.
+kernels::ProductChoice agree_on_product(const mesh::Control& control) {
+    const auto& levels = kernels::core_levels; // ascending
+    const auto own = std::find(levels.begin(), levels.end(), kernels::supported_core_level());
+    const std::int64_t lowest = -control.max(levels.begin() - own);
+    return {levels[static_cast<std::size_t>(lowest)]};
+}
+
+std::unique_ptr<Backend> open_host(int threads, const mesh::Topology& topology,
+                                   const mesh::Control& control) {
+    const kernels::ProductChoice product = agree_on_product(control);
+    std::unique_ptr<Backend> backend;
+    control.together([&] {
+        backend = std::make_unique<HostBackend>(
+            compute_threads(threads, topology.node_cores(), topology.local_size()), product);
+    });
+    const auto names = control.gather(backend->kernels().product_name());
+    for (std::size_t r = 1; r < names.size(); ++r) {
+        if (names[r] != names[0]) {
+            throw mesh::AgreedError(base::Status::refused,
+                                    "rank 0 multiplies with " + names[0] + " and rank " +
+                                        std::to_string(r) + " with " + names[r] +
+                                        "; results would depend on who computes what. Give all ranks "
+                                        "the same library and the same OPENBLAS_CORETYPE.");
+        }
+    }
+    return backend;
+}
+
+} // namespace
+
+int compute_threads(int asked, int node_cores, int ranks_on_node) {
+    return asked > 0 ? asked : std::max(1, node_cores / std::max(1, ranks_on_node));
+}
+
+std::string built() { return cuda_built() ? "host, cuda" : "host"; }
+
+Choice choose(const std::string& asked, const std::string& place) {
+    if (asked == "host") {
+        return {"host", "asked for"};
+    }
+    std::string why_not;
+    const bool usable = cuda_usable(why_not);
+    if (asked == "cuda") {
+        if (!usable) {
+            base::refuse(place + " = cuda: " + why_not + "; use device.kind = host or auto");
+        }
+        return {"cuda", "asked for"};
+    }
+    return usable ? Choice{"cuda", "a GPU was found"} : Choice{"host", why_not};
+}
+
+std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::string& place,
+                              const mesh::Topology& topology, const mesh::Control& control) {
+    Choice choice;
+    control.together([&] { choice = choose(section.kind, place); });
+    // Where nodes differ, what every rank can do is done.
+    if (control.sum(choice.kind == "cuda" ? 0 : 1) > 0 && choice.kind == "cuda") {
+        choice = {"host", "not every rank has a GPU"};
+    }
+    auto backend = choice.kind == "cuda" ? open_cuda(place, topology)
+                                         : open_host(section.threads, topology, control);
+    backend->why = choice.why;
+    return backend;
+}
+
+} // namespace foregather::backend

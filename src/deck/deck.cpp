@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a Deck of a text and overrides: which value each key has, where it came from, every error.
+// Lines, names, values and pairs of values are judged by the other files of this room.
+#include <foregather/deck/deck.hpp>
+
+#include <algorithm>
+
+#include <foregather/base/error.hpp>
+
+#include "conflicts.hpp"
+#include "convert.hpp"
+#include "expand.hpp"
+#include "keys.hpp"
+#include "reader.hpp"
+#include "store.hpp"
+#include "table.hpp"
+#include "text.hpp"
+
+namespace foregather::deck {
+
+namespace {
+
+// What one source, the deck or the command line, gives to which key.
+using Given = std::map<std::string, Entry>;
+
+class Parser {
+public:
+    // Sorts the entries of one source by key and tells what is wrong with its names.
+    Given match(Reading reading) {
+        Given given;
+        unreadable_ = unreadable_ || reading.unreadable;
+        problems_.insert(problems_.end(), reading.problems.begin(), reading.problems.end());
+        std::set<std::string> unknown_sections;
+        for (const SectionLine& section : reading.sections) {
+            const std::string complaint = section_complaint(section.name);
+            if (!complaint.empty()) {
+                complain(section.line, section.place, complaint);
+                unknown_sections.insert(section.name);
+            }
+        }
+        for (Entry& entry : reading.entries) {
+            if (!entry.section || unknown_sections.count(*entry.section) != 0) {
+                lost_names_.insert(entry.name); // the section line has been complained of
+                continue;
+            }
+            const Match match = match_key(*entry.section, entry.name);
+            if (match.row == nullptr) {
+                complain(entry.line, entry.place, match.complaint);
+                meant_.insert(match.meant.begin(), match.meant.end());
+                continue;
+            }
+            const auto [first, is_new] = given.emplace(std::string(match.row->key), entry);
+            if (!is_new) {
+                complain(entry.line, entry.place,
+                         std::string(match.row->key) + " is given twice" +
+                             (entry.line == command_line_order
+                                  ? ""
+                                  : " (first at " + first->second.place + ")"));
+            }
+        }
+        return given;
+    }
+
+    // The value of one key, put into `canonical` if it is given and good.
+    Setting settle(const KeyInfo& info, const Given& deck, const Given& command_line,
+                   const Variables& variables) {
+        const auto in_deck = deck.find(info.key);
+        const auto on_line = command_line.find(info.key);
+        const bool overridden = on_line != command_line.end();
+        if (!overridden && in_deck == deck.end()) {
+            return {info.key, info.default_text, info.default_text, "default",
+                    "",       info.default_text};
+        }
+        const Entry& entry = overridden ? on_line->second : in_deck->second;
+        return {info.key,          entry.value,
+                info.default_text, overridden ? "command line" : "deck",
+                entry.place,       checked(info.key, entry, variables)};
+    }
+
+    void require(const KeyInfo& info, const std::string& deck_name) {
+        const std::string name(find_row(info.key)->name());
+        if (!unreadable_ && meant_.count(info.key) == 0 && lost_names_.count(name) == 0) {
+            complain(command_line_order + 1, printable(deck_name, deck_name.size()),
+                     info.key + " is required and not given (" + info.help + ")");
+        }
+    }
+
+    void add(const std::string& message) { problems_.push_back({command_line_order + 1, message}); }
+
+    void refuse_if_any() {
+        if (problems_.empty()) {
+            return;
+        }
+        std::stable_sort(problems_.begin(), problems_.end(),
+                         [](const Problem& a, const Problem& b) { return a.line < b.line; });
+        std::vector<std::string> lines;
+        for (const Problem& problem : problems_) {
+            lines.push_back(problem.message);
+        }
+        base::refuse(joined(lines, "\n"));
+    }
+
+    const std::map<std::string, std::string>& canonical() const { return canonical_; }
+
+private:
+    // The value with its variables replaced; as it is where that cannot be done.
+    std::string checked(const std::string& key, const Entry& entry, const Variables& variables) {
+        const Rule& rule = find_row(key)->rule;
+        Expansion value{entry.value, plain_refusal(entry.value)};
+        if (value.refusal.empty() && rule.kind == Kind::path) {
+            value = expanded(entry.value, variables);
+        }
+        if (value.refusal.empty()) {
+            const Clean clean = cleaned(rule, value.text);
+            value.refusal = clean.refusal;
+            canonical_[key] = clean.canonical;
+        }
+        if (!value.refusal.empty()) {
+            complain(entry.line, entry.place, key + " " + value.refusal);
+            canonical_.erase(key);
+            return entry.value;
+        }
+        return value.text;
+    }
+
+    void complain(int line, const std::string& place, const std::string& what) {
+        problems_.push_back({line, place + ": " + what});
+    }
+
+    std::vector<Problem> problems_;
+    bool unreadable_ = false;
+    std::set<std::string> meant_;      // keys that a complaint hints at
+    std::set<std::string> lost_names_; // names below a section line that was refused
+    std::map<std::string, std::string> canonical_;
+};
+
+} // namespace
+
+Deck Deck::parse(const std::string& text, const std::string& deck_name,
+                 const std::vector<std::string>& overrides) {
+    return parse(text, deck_name, overrides, variables_of(text, overrides));
+}
+
+Deck Deck::parse(const std::string& text, const std::string& deck_name,
+                 const std::vector<std::string>& overrides, const Variables& variables) {
+    Parser parser;
+    const Given in_deck = parser.match(read_deck(text, deck_name));
+    const Given on_line = parser.match(read_overrides(overrides));
+    Deck deck;
+    deck.text_ = text;
+    for (const KeyInfo& info : known_keys()) {
+        deck.settings_.push_back(parser.settle(info, in_deck, on_line, variables));
+        if (info.required && deck.settings_.back().origin == "default") {
+            parser.require(info, deck_name);
+        }
+    }
+    store(parser.canonical(), deck.sections_);
+    for (const std::string& conflict : conflicts(deck)) {
+        parser.add(conflict);
+    }
+    parser.refuse_if_any();
+    return deck;
+}
+
+std::string Deck::effective_text() const {
+    std::string result = "# Every key of the run and where its value came from; this deck can be "
+                         "run again.\n";
+    std::string_view section;
+    for (const Setting& setting : settings_) {
+        const Row& row = *find_row(setting.key);
+        if (row.section() != section) {
+            section = row.section();
+            result += '\n';
+            result += bracketed(section) + "\n";
+        }
+        result += std::string(row.name()) + " =" + (setting.expanded.empty() ? "" : " ") +
+                  setting.expanded + "  # " +
+                  (setting.where.empty() ? setting.origin : setting.where) +
+                  (setting.expanded == setting.value ? "" : ", given as " + setting.value) + "\n";
+    }
+    return result;
+}
+
+std::string Deck::where(std::string_view key) const {
+    for (const Setting& setting : settings_) {
+        if (setting.key == key) {
+            return (setting.where.empty() ? setting.origin : setting.where) + ": " + setting.key;
+        }
+    }
+    base::fail("asked for the place of " + printable(key) + ", which is no key of a deck");
+}
+
+} // namespace foregather::deck

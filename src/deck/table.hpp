@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shape of the key table: what one line says about a key.
+// The lines themselves are in sections.cpp; how a value is checked against its rule is in
+// convert.cpp.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <foregather/deck/deck.hpp>
+
+namespace foregather::deck {
+
+enum class Kind { choice, flag, text, path, whole, size, time, rate };
+
+// What values a key takes.
+struct Rule {
+    Kind kind = Kind::text;
+    std::string_view choices{}; // choice: words with a blank between
+    std::int64_t low = 0;       // whole; size: bytes; text, path: least length in bytes
+    std::int64_t high = 0;      // the same, inclusive
+    double real_low = 0;        // time: seconds; rate: bytes per second, 0 (off) also taken
+    double real_high = 0;       // the same, inclusive
+};
+
+constexpr std::int64_t most_int = std::numeric_limits<int>::max();
+constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+
+constexpr Rule one_of(std::string_view choices) {
+    return {Kind::choice, choices};
+}
+constexpr Rule boolean() {
+    return {Kind::flag};
+}
+constexpr Rule whole(std::int64_t low, std::int64_t high) {
+    return {Kind::whole, "", low, high};
+}
+constexpr Rule byte_size(std::int64_t low, std::int64_t high) {
+    return {Kind::size, "", low, high};
+}
+constexpr Rule duration(double low, double high) {
+    return {Kind::time, "", 0, 0, low, high};
+}
+constexpr Rule byte_rate(double low, double high) {
+    return {Kind::rate, "", 0, 0, low, high};
+}
+constexpr Rule line_of_text(std::int64_t least, std::int64_t high) {
+    return {Kind::text, "", least, high};
+}
+// 4095 bytes is the longest path that Linux opens.
+constexpr Rule path() {
+    return {Kind::path, "", 1, 4095};
+}
+constexpr Rule path_or_none() {
+    return {Kind::path, "", 0, 4095};
+}
+
+// The member that a key sets.
+using Field = std::variant<std::string*, bool*, int*, std::int64_t*, double*, base::Bytes*>;
+
+enum class Presence { optional, required };
+
+struct Row {
+    std::string_view key; // "section.name"
+    Field (*field)(Sections&);
+    Rule rule;
+    std::string_view unit;
+    std::string_view jobs; // "all" or words with a blank between
+    Presence presence;
+    Mark mark;
+    std::string_view help;
+
+    constexpr std::string_view section() const { return key.substr(0, key.find('.')); }
+    constexpr std::string_view name() const { return key.substr(key.find('.') + 1); }
+};
+
+// Every key, sections together, in the order in which help and templates show them.
+std::span<const Row> table();
+
+// nullptr if there is no such key.
+const Row* find_row(std::string_view key);
+
+std::vector<std::string> all_keys();
+std::vector<std::string> all_sections();
+
+std::vector<std::string> all_jobs();
+
+} // namespace foregather::deck

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// HDF5's error stack as text with advice, and the property lists behind every open and create.
+// It knows no layout of ours: weights_file, token_file and results_file do.
+#include <foregather/io/h5.hpp>
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace foregather::io {
+
+namespace {
+
+extern "C" herr_t append_message(unsigned, const H5E_error2_t* entry, void* text) {
+    auto& joined = *static_cast<std::string*>(text);
+    const std::string message = entry->desc != nullptr ? entry->desc : "";
+    if (!message.empty() && joined.find(message) == std::string::npos) {
+        joined += (joined.empty() ? "" : "; ") + message;
+    }
+    return 0;
+}
+
+std::string advice_for(const std::string& stack) {
+    if (stack.find("lock file") != std::string::npos) {
+        return "\n  The file system does not grant file locks, or another job has the file open for "
+               "writing. If it has no locks, set HDF5_USE_FILE_LOCKING=FALSE in the environment of "
+               "every rank.";
+    }
+    if (stack.find("file signature not found") != std::string::npos) {
+        return "\n  This is not an HDF5 file, or its writer was killed before the first flush.";
+    }
+    if (stack.find("truncated file") != std::string::npos) {
+        return "\n  The file is shorter than its own header says: copy or write it again.";
+    }
+    return "";
+}
+
+// HDF5 prints its stack by itself unless told not to; every rank would do so. Called before any open, and
+// not before main: the library must not start ahead of MPI.
+void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+Plist access_properties(const std::string& path) {
+    silence();
+    return Plist(check(H5Pcreate(H5P_FILE_ACCESS), "create access properties for " + path));
+}
+
+Plist shared_access(const std::string& path, MPI_Comm comm) {
+    Plist access = access_properties(path);
+    check(H5Pset_fapl_mpio(access.handle(), comm, MPI_INFO_NULL), "choose MPI-IO for " + path);
+    check(H5Pset_libver_bounds(access.handle(), H5F_LIBVER_V110, H5F_LIBVER_V110),
+          "choose format 1.10 for " + path);
+    return access;
+}
+
+} // namespace
+
+void raise_h5(const std::string& attempted, base::Status status, base::Where where) {
+    std::string stack;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_message, &stack);
+    H5Eclear2(H5E_DEFAULT);
+    throw base::Error(status,
+                      "HDF5 failed to " + attempted + ": " +
+                          (stack.empty() ? "no reason given" : stack) + advice_for(stack),
+                      where);
+}
+
+void close(File& file, const std::string& path) {
+    // The owner is moved to where no destructor runs: H5Fclose ends the handle even when it fails.
+    alignas(File) std::byte parked[sizeof(File)];
+    const hid_t handle = (new (parked) File(std::move(file)))->handle();
+    check(H5Fclose(handle), "close " + path);
+}
+
+File open_input(const std::string& path, const std::string& kind) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) != 0) {
+        base::refuse("cannot open " + kind + " " + path + ": " + std::strerror(errno));
+    }
+    if (!S_ISREG(facts.st_mode)) {
+        base::refuse("cannot open " + kind + " " + path + ": not a regular file");
+    }
+    const Plist access = access_properties(path);
+    check(H5Pset_fapl_sec2(access.handle()), "choose POSIX I/O for " + path);
+    return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.handle()),
+                      "open " + kind + " " + path, base::Status::refused));
+}
+
+File create_shared(const std::string& path, MPI_Comm comm) {
+    const Plist access = shared_access(path, comm);
+    const Plist creation = timeless(H5P_FILE_CREATE);
+    return File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.handle(), access.handle()),
+                      "create " + path));
+}
+
+File open_shared(const std::string& path, MPI_Comm comm) {
+    const Plist access = shared_access(path, comm);
+    return File(check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.handle()),
+                      "open " + path + " for writing"));
+}
+
+Plist timeless(hid_t property_class) {
+    silence();
+    Plist properties(check(H5Pcreate(property_class), "create creation properties"));
+    check(H5Pset_obj_track_times(properties.handle(), false), "leave out time stamps");
+    return properties;
+}
+
+} // namespace foregather::io

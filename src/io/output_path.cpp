@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks the file system, before any work, whether results can be stored, and gives them their name at
+// the end. What the file holds is decided by results_file.cpp.
+#include "output_path.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+namespace foregather::io {
+
+namespace {
+
+struct DescriptorCloser {
+    static int null() { return -1; }
+    void operator()(int descriptor) const noexcept { ::close(descriptor); }
+};
+using Descriptor = base::Unique<int, DescriptorCloser>;
+
+std::string directory_of(const std::string& path) {
+    const std::string directory = std::filesystem::path(path).parent_path().string();
+    return directory.empty() ? "." : directory;
+}
+
+std::optional<struct stat> facts_of(const std::string& path) {
+    struct stat facts {};
+    return ::stat(path.c_str(), &facts) == 0 ? std::optional(facts) : std::nullopt;
+}
+
+std::string reason() { return std::strerror(errno); }
+
+void sync_to_disk(const std::string& path, int flags) {
+    const Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
+    // Some network file systems refuse to sync a directory with EINVAL; their servers do it themselves.
+    if (!descriptor || (::fsync(descriptor.handle()) != 0 && errno != EINVAL)) {
+        base::fail("cannot bring " + path + " to disk: " + reason());
+    }
+}
+
+} // namespace
+
+std::string part_path(const std::string& path) { return path + ".part"; }
+
+void refuse_unusable(const Output& output) {
+    if (output.path.empty()) {
+        base::refuse("no results file is named: set output.file");
+    }
+    if (output.title.size() >= longest_attribute) {
+        base::refuse("job.title has " + std::to_string(output.title.size()) +
+                     " bytes; a title has less than " + std::to_string(longest_attribute));
+    }
+    const std::string part = part_path(output.path);
+    const auto existing = facts_of(output.path), left_over = facts_of(part);
+    if (existing && !S_ISREG(existing->st_mode)) {
+        base::refuse("results file " + output.path + " exists and is not a regular file");
+    }
+    if (existing && !output.replace) {
+        base::refuse("results file " + output.path + " exists: set output.existing = replace, or " +
+                     "name another output.file");
+    }
+    if (left_over && !S_ISREG(left_over->st_mode)) {
+        base::refuse(part + ", where results are collected, exists and is not a regular file");
+    }
+    // Permission bits do not tell of read-only file systems, quotas or the superuser: only trying does.
+    const Descriptor trial(::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+    if (!trial) {
+        base::refuse("cannot create " + part + " in directory " + directory_of(output.path) + ": " +
+                     reason());
+    }
+    if (!left_over) {
+        ::unlink(part.c_str());
+    }
+}
+
+void refuse_without_room(const Output& output, base::Bytes needed) {
+    const std::string directory = directory_of(output.path);
+    struct statvfs space {};
+    if (::statvfs(directory.c_str(), &space) != 0) {
+        base::refuse("cannot ask for the free space of directory " + directory + ": " + reason());
+    }
+    const auto left_over = facts_of(part_path(output.path));
+    const std::int64_t free = static_cast<std::int64_t>(space.f_bavail * space.f_frsize) +
+                              (left_over ? left_over->st_blocks * 512 : 0);
+    if (free < needed.count) {
+        base::refuse("results file " + output.path + " needs " + std::to_string(needed.count) +
+                     " bytes, but directory " + directory + " has " + std::to_string(free) +
+                     " bytes free");
+    }
+}
+
+void publish(const Output& output) {
+    const std::string part = part_path(output.path);
+    const std::string kept = "; the results are complete in " + part;
+    if (!output.replace && facts_of(output.path)) {
+        base::fail("results file " + output.path + " came into being during the run" + kept);
+    }
+    sync_to_disk(part, O_RDONLY);
+    if (std::rename(part.c_str(), output.path.c_str()) != 0) {
+        base::fail("cannot rename " + part + " to " + output.path + ": " + reason() + kept);
+    }
+    sync_to_disk(directory_of(output.path), O_RDONLY | O_DIRECTORY);
+}
+
+} // namespace foregather::io

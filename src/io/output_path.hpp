@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of a results file on its way, and the step from one to the other.
+// What the file holds is decided by results_file.cpp.
+#pragma once
+
+#include <string>
+
+#include <foregather/io/results_file.hpp>
+
+namespace foregather::io {
+
+std::string part_path(const std::string& path);
+
+// Brings PATH.part to disk, renames it to PATH, and brings the directory to disk. Throws Error(failed),
+// with PATH.part and PATH as they were, when any of it fails. For one rank; blocks.
+void publish(const Output& output);
+
+} // namespace foregather::io

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of PATH.part: laid out by rank 0, filled by all with raw data only, completed by rank 0.
+// While ranks share the file no metadata change, so a kill at any moment leaves a file that opens.
+#include <foregather/io/results_file.hpp>
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <type_traits>
+
+#include "output_path.hpp"
+#include "score_layout.hpp"
+
+namespace foregather::io {
+
+struct ResultsFile::Shared {
+    File file;
+    Dataset logprob, greedy, nll, scored_tokens, status, packs_done; // none without a ScoreLayout
+};
+
+namespace {
+
+// Keeps handles that must not be closed here: through MPI-IO, closing waits for every rank.
+template <class Handles>
+void keep_open(std::unique_ptr<Handles> handles) {
+    static auto* kept = new std::vector<std::unique_ptr<Handles>>; // outlives every destructor
+    kept->push_back(std::move(handles));
+}
+
+Summary broadcast(const mesh::Control& control, const Summary& summary) {
+    static_assert(std::is_trivially_copyable_v<Summary>);
+    const auto bytes = std::bit_cast<std::array<char, sizeof(Summary)>>(summary);
+    const std::string received = control.broadcast(std::string(bytes.begin(), bytes.end()));
+    Summary result;
+    std::memcpy(&result, received.data(), sizeof(result));
+    return result;
+}
+
+} // namespace
+
+ResultsFile::ResultsFile(const mesh::Control& control, Output output,
+                         const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
+                         const std::vector<Text>& texts)
+    : control_(control), output_(std::move(output)), part_path_(io::part_path(output_.path)) {
+    control_.together([&] {
+        if (control_.first()) {
+            create(score, tables, texts);
+        }
+    });
+    note_ = control_.broadcast(note_);
+    try {
+        control_.together([&] { open(score.has_value()); });
+    } catch (...) {
+        keep_open(std::move(shared_)); // some ranks may not have it open
+        throw;
+    }
+}
+
+ResultsFile::~ResultsFile() {
+    if (std::uncaught_exceptions() > 0) {
+        keep_open(std::move(shared_));
+    }
+}
+
+void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
+                         const std::vector<Text>& texts) {
+    refuse_unusable(output_);
+    refuse_without_room(output_, score ? bytes_of(*score) : base::Bytes{});
+    if (::unlink(part_path_.c_str()) == 0) {
+        note_ = part_path_ + ", left by a run that did not end, was replaced";
+    } else if (errno != ENOENT) {
+        base::refuse("cannot remove " + part_path_ + ": " + std::strerror(errno));
+    }
+    File file = create_shared(part_path_, MPI_COMM_SELF);
+    write_attribute(file.handle(), "format", std::string("foregather.results"));
+    write_attribute(file.handle(), "format_version", std::int64_t{1});
+    write_attribute(file.handle(), "title", output_.title);
+    if (score) {
+        bytes_written_.add(lay_out(file, *score));
+        for (std::int64_t d = 0; score->tokens.has_bytes() && d < score->tokens.documents(); ++d) {
+            document_bytes_.push_back(score->tokens.bytes(d));
+        }
+    }
+    for (const Table& table : tables) {
+        bytes_written_.add(write_table(file, table));
+    }
+    for (const Text& text : texts) {
+        bytes_written_.add(write_text(file, text));
+    }
+    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
+    close(file, part_path_);
+}
+
+void ResultsFile::open(bool with_score) {
+    shared_ = std::make_unique<Shared>();
+    shared_->file = open_shared(part_path_, control_.comm());
+    if (!with_score) {
+        return;
+    }
+    const auto dataset = [&](const char* path) {
+        return Dataset(check(H5Dopen2(shared_->file.handle(), path, H5P_DEFAULT),
+                             "open " + std::string(path) + " of " + part_path_));
+    };
+    shared_->greedy = dataset(score_path::greedy);
+    shared_->nll = dataset(score_path::nll);
+    shared_->scored_tokens = dataset(score_path::scored_tokens);
+    shared_->status = dataset(score_path::status);
+    shared_->packs_done = dataset(score_path::packs_done);
+    shared_->logprob = dataset(score_path::logprob);
+}
+
+ResultsFile::Shared& ResultsFile::shared() {
+    if (!shared_) {
+        base::fail(part_path_ + " is closed already");
+    }
+    return *shared_;
+}
+
+ResultsFile::Shared& ResultsFile::scores() {
+    if (!shared().logprob) {
+        base::fail(part_path_ + " was laid out without scores");
+    }
+    return *shared_;
+}
+
+template <class T>
+void ResultsFile::write(const Dataset& dataset, std::int64_t first, base::View<const T> values,
+                        const char* path) {
+    write_range(dataset, first, values, part_path_ + ": " + path);
+    bytes_written_.add(static_cast<std::int64_t>(values.size_bytes()));
+}
+
+void ResultsFile::write_score(std::int64_t first_token, base::View<const float> logprob,
+                              base::View<const std::uint8_t> greedy) {
+    const Shared& target = scores();
+    write(target.logprob, first_token, logprob, score_path::logprob);
+    write(target.greedy, first_token, greedy, score_path::greedy);
+}
+
+void ResultsFile::write_documents(std::int64_t first, base::View<const double> nll,
+                                  base::View<const std::int64_t> scored_tokens,
+                                  base::View<const std::uint8_t> status) {
+    const Shared& target = scores();
+    write(target.nll, first, nll, score_path::nll);
+    write(target.scored_tokens, first, scored_tokens, score_path::scored_tokens);
+    write(target.status, first, status, score_path::status);
+}
+
+void ResultsFile::mark_pack(std::int64_t pack) { pending_packs_.push_back(pack); }
+
+void ResultsFile::flush() {
+    control_.together([&] {
+        check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
+    });
+    // A mark is written only when the data of every rank are on disk.
+    control_.together([&] {
+        const std::uint8_t done = 1;
+        for (const std::int64_t pack : pending_packs_) {
+            write(scores().packs_done, pack, base::View<const std::uint8_t>(&done, 1),
+                  score_path::packs_done);
+        }
+        pending_packs_.clear();
+    });
+    control_.together([&] {
+        check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
+    });
+}
+
+Summary ResultsFile::summarise() {
+    flush();
+    Summary summary;
+    control_.together([&] {
+        if (control_.first()) {
+            const Shared& stored = scores();
+            const std::int64_t documents = shape_of(stored.nll, score_path::nll)[0];
+            summary = io::summarise({stored.nll, stored.scored_tokens, stored.status}, documents,
+                                    document_bytes_);
+        }
+    });
+    return broadcast(control_, summary);
+}
+
+void ResultsFile::finish(const std::optional<Summary>& summary, const std::vector<Table>& tables,
+                         const std::vector<Text>& texts) {
+    flush();
+    control_.together([&] {
+        File file = std::move(shared().file);
+        shared_.reset(); // the datasets' handles go first: HDF5 closes no file that has some
+        close(file, part_path_);
+    });
+    control_.together([&] {
+        if (control_.first()) {
+            complete(summary, tables, texts);
+            publish(output_);
+        }
+    });
+}
+
+void ResultsFile::complete(const std::optional<Summary>& summary, const std::vector<Table>& tables,
+                           const std::vector<Text>& texts) {
+    File file = open_shared(part_path_, MPI_COMM_SELF);
+    if (summary) {
+        write_summary(file, *summary);
+    }
+    for (const Table& table : tables) {
+        bytes_written_.add(write_table(file, table));
+    }
+    for (const Text& text : texts) {
+        bytes_written_.add(write_text(file, text));
+    }
+    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
+    write_attribute(file.handle(), "complete", std::int64_t{1});
+    close(file, part_path_);
+}
+
+} // namespace foregather::io

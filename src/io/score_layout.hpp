@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The datasets of /score and the marks of packs: names, units, what they hold before a run.
+// Who writes what into them, and when, is decided by results_file.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include <foregather/io/results_file.hpp>
+
+namespace foregather::io {
+
+namespace score_path {
+inline constexpr const char* logprob = "/score/logprob";
+inline constexpr const char* greedy = "/score/greedy";
+inline constexpr const char* offsets = "/score/offsets";
+inline constexpr const char* id = "/score/id";
+inline constexpr const char* nll = "/score/document_nll";
+inline constexpr const char* scored_tokens = "/score/document_scored_tokens";
+inline constexpr const char* status = "/score/document_status";
+inline constexpr const char* packs_done = "/provenance/packs_done";
+} // namespace score_path
+
+// Creates and fills all of /score and /provenance/packs_done in a file that this process alone has open
+// for writing. Returns bytes written.
+std::int64_t lay_out(const File& file, const ScoreLayout& score);
+
+// Writes the attributes of /score.
+void write_summary(const File& file, const Summary& summary);
+
+// The stored results of each document, streamed; document_bytes is [documents] or empty. For one rank.
+struct DocumentResults {
+    const Dataset& nll;
+    const Dataset& scored_tokens;
+    const Dataset& status;
+};
+Summary summarise(const DocumentResults& documents, std::int64_t count,
+                  const std::vector<std::int64_t>& document_bytes);
+
+} // namespace foregather::io

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creates groups, datasets, labels and attributes in a file that one process has open for writing.
+// Which tables a job writes is the job's business.
+#include <foregather/io/table.hpp>
+
+#include <hdf5_hl.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace foregather::io {
+
+namespace {
+
+// Creates the groups of a path that do not exist yet. HDF5 can do so by itself, but would stamp them with
+// the time.
+void create_groups(const File& file, const std::string& path) {
+    const Plist creation = timeless(H5P_GROUP_CREATE);
+    for (std::size_t end = path.find('/', 1); end <= path.size(); end = path.find('/', end + 1)) {
+        const std::string group = path.substr(0, end);
+        if (check(H5Lexists(file.handle(), group.c_str(), H5P_DEFAULT), "look for " + group) == 0) {
+            const Group created(check(H5Gcreate2(file.handle(), group.c_str(), H5P_DEFAULT,
+                                                 creation.handle(), H5P_DEFAULT),
+                                      "create group " + group));
+        }
+    }
+}
+
+Plist storage_properties(const Layout& layout) {
+    Plist creation = timeless(H5P_DATASET_CREATE);
+    const hid_t handle = creation.handle();
+    const std::string what = " of " + layout.path;
+    check(H5Pset_layout(handle, H5D_CONTIGUOUS), "choose the layout" + what);
+    // Space and values exist from the start: ranks then write raw data only, and no metadata change.
+    check(H5Pset_alloc_time(handle, H5D_ALLOC_TIME_EARLY), "choose the allocation" + what);
+    check(H5Pset_fill_time(handle, H5D_FILL_TIME_ALLOC), "choose the filling" + what);
+    if (!layout.fill.empty()) {
+        check(H5Pset_fill_value(handle, layout.type, layout.fill.data()), "set the filling" + what);
+    }
+    return creation;
+}
+
+// The bytes of a column as they are stored, and their type.
+struct Stored {
+    Type type;
+    std::vector<std::byte> bytes;
+    std::int64_t rows = 0;
+};
+
+Stored stored(const std::vector<std::string>& values) {
+    std::size_t longest = 1;
+    for (const std::string& value : values) {
+        longest = std::max(longest, value.size());
+    }
+    Stored result{string_type(longest), std::vector<std::byte>(values.size() * longest),
+                  std::ssize(values)};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        std::memcpy(result.bytes.data() + i * longest, values[i].data(), values[i].size());
+    }
+    return result;
+}
+
+template <class T>
+Stored stored(const std::vector<T>& values) {
+    Stored result{Type(check(H5Tcopy(native_type<T>()), "copy a type")),
+                  std::vector<std::byte>(values.size() * sizeof(T)), std::ssize(values)};
+    if (!values.empty()) {
+        std::memcpy(result.bytes.data(), values.data(), result.bytes.size());
+    }
+    return result;
+}
+
+std::int64_t write_column(const File& file, const Table& table, const Column& column,
+                          std::int64_t rows) {
+    const std::string path = table.path + "/" + column.name;
+    const Stored values = std::visit([](const auto& any) { return stored(any); }, column.values);
+    if (values.rows != rows) {
+        base::fail("column " + path + " has " + std::to_string(values.rows) +
+                   " rows, the first column of its table " + std::to_string(rows));
+    }
+    const Dataset dataset = create_dataset(file, {path, values.type.handle(), {rows}, column.units,
+                                                  column.long_name, {table.row}, {}});
+    const auto bytes = static_cast<std::int64_t>(H5Tget_size(values.type.handle()));
+    for_each_piece({{0}, {rows}}, bytes, default_piece_bytes,
+                   [&](const Block& piece, base::Elements position) {
+                       write_block(dataset, values.type.handle(), piece,
+                                   values.bytes.data() + position * bytes, path);
+                   });
+    return std::ssize(values.bytes);
+}
+
+} // namespace
+
+Dataset create_dataset(const File& file, const Layout& layout) {
+    const std::vector<hsize_t> extents(layout.shape.begin(), layout.shape.end());
+    const Space space(check(extents.empty() ? H5Screate(H5S_SCALAR)
+                                            : H5Screate_simple(static_cast<int>(extents.size()),
+                                                               extents.data(), nullptr),
+                            "describe " + layout.path));
+    create_groups(file, layout.path);
+    const Plist creation = storage_properties(layout);
+    Dataset dataset(check(H5Dcreate2(file.handle(), layout.path.c_str(), layout.type,
+                                     space.handle(), H5P_DEFAULT, creation.handle(), H5P_DEFAULT),
+                          "create dataset " + layout.path));
+    if (!layout.units.empty()) {
+        write_attribute(dataset.handle(), "units", layout.units);
+    }
+    if (!layout.long_name.empty()) {
+        write_attribute(dataset.handle(), "long_name", layout.long_name);
+    }
+    for (std::size_t i = 0; i < layout.labels.size(); ++i) {
+        check(H5DSset_label(dataset.handle(), static_cast<unsigned>(i), layout.labels[i].c_str()),
+              "label a dimension of " + layout.path);
+    }
+    return dataset;
+}
+
+std::int64_t write_table(const File& file, const Table& table) {
+    create_groups(file, table.path + "/");
+    const Group group(check(H5Gopen2(file.handle(), table.path.c_str(), H5P_DEFAULT),
+                            "open group " + table.path));
+    std::int64_t bytes = 0;
+    const std::int64_t rows =
+        table.columns.empty()
+            ? 0
+            : std::visit([](const auto& values) { return std::ssize(values); },
+                         table.columns.front().values);
+    for (const Column& column : table.columns) {
+        bytes += write_column(file, table, column, rows);
+    }
+    for (const auto& [name, value] : table.attributes) {
+        std::visit([&](const auto& any) { write_attribute(group.handle(), name, any); }, value);
+    }
+    return bytes;
+}
+
+std::int64_t write_text(const File& file, const Text& text) {
+    const Type type = string_type(text.text.size());
+    const Dataset dataset = create_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}});
+    check(H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                   text.text.c_str()),
+          "write " + text.path);
+    return std::ssize(text.text);
+}
+
+} // namespace foregather::io

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// --check: the run in numbers, for any number of ranks, without starting them.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <foregather/backend/backend.hpp>
+#include <foregather/base/error.hpp>
+#include <foregather/deck/ledger.hpp>
+#include <foregather/io/results_file.hpp>
+#include <foregather/job/job.hpp>
+#include <foregather/mesh/window.hpp>
+#include <foregather/schedule/schedule.hpp>
+
+#include "settle.hpp"
+#include "version.hpp"
+
+namespace foregather::job {
+namespace {
+
+constexpr std::size_t printable_uses = 40; // a longer schedule is not printed whole
+constexpr int printed_steps = 60;
+
+std::string row(const std::string& name, const std::string& value, const std::string& detail) {
+    char text[400];
+    std::snprintf(text, sizeof(text), "  %-20s%12s  %s\n", name.c_str(), value.c_str(), detail.c_str());
+    return text;
+}
+
+int own_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// What --check takes for the topology: ranks fill nodes one after another.
+struct Layout {
+    int ranks, per_node, group;
+};
+
+Layout lay_out(const deck::Deck& deck, int ranks, int ranks_per_node) {
+    Layout layout{std::max(ranks, 1), 0, deck.sections().mesh.shard};
+    layout.per_node = ranks_per_node > 0 ? std::min(ranks_per_node, layout.ranks) : layout.ranks;
+    layout.group = layout.group == 0 ? layout.ranks : layout.group;
+    if (layout.group > layout.ranks || layout.ranks % layout.group != 0) {
+        base::refuse(deck.where("mesh.shard") + " = " + std::to_string(layout.group) +
+                     " does not divide the " + std::to_string(layout.ranks) + " ranks of --ranks");
+    }
+    return layout;
+}
+
+std::string memory_text(const MemoryPlan& plan, const Layout& layout) {
+    std::string text = "memory plan of a rank\n";
+    for (const MemoryPlan::Row& r : plan.rows) {
+        text += row(r.name, in_words(r.bytes), r.detail);
+    }
+    const base::Bytes node = layout.per_node * plan.total();
+    text += row("total", in_words(plan.total()),
+                std::to_string(layout.per_node) + " ranks on a node: " + in_words(node) +
+                    "; this node has " + in_words(node_memory()));
+    if (node > node_memory()) {
+        text += "  note: that does not fit a node like this one\n";
+    }
+    return text;
+}
+
+std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) {
+    std::vector<base::UnitId> uses;
+    std::vector<std::string> names;
+    for (const model::ChainUse& use : inputs.chain.uses) {
+        uses.push_back(use.unit);
+    }
+    for (const shard::UnitSpec& unit : inputs.chain.units) {
+        names.push_back(unit.name);
+    }
+    const schedule::Schedule schedule(uses, passes, depth);
+    std::string text = "schedule: " + std::to_string(uses.size()) + " uses of " + std::to_string(names.size()) +
+                       " units a pass, depth " + std::to_string(schedule.depth()) + ", " +
+                       std::to_string(schedule.slots()) + " slots\n";
+    return uses.size() > printable_uses ? text : text + describe(schedule, names, printed_steps);
+}
+
+} // namespace
+
+std::string version_text() {
+    std::string text;
+    for (const Version& v : versions()) {
+        text += v.name + std::string(v.name.size() < 12 ? 12 - v.name.size() : 1, ' ') + v.value + "\n";
+    }
+    return text;
+}
+
+std::string check(const deck::Deck& deck, int ranks, int ranks_per_node) {
+    const deck::Sections& s = deck.sections();
+    const Layout layout = lay_out(deck, ranks, ranks_per_node);
+    const Inputs inputs = open_inputs(deck, true);
+    const io::Output output{s.output.file, s.output.existing == "replace", s.job.title};
+    refuse_unusable(output);
+    const io::ScoreLayout results{*inputs.tokens, std::ssize(inputs.packs.packs)};
+    refuse_without_room(output, io::bytes_of(results));
+
+    const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
+    const shard::ArenaPlan arena(inputs.chain.units, layout.group);
+    const mesh::WindowSpace space = mesh::window_space();
+    const bool host = device.kind == "host";
+    const GroupFacts group{layout.group, layout.per_node % layout.group == 0, layout.per_node, space.free,
+                           space.directory};
+    const int groups = std::max(layout.per_node / layout.group, 1);
+    const Transport transport =
+        choose_transport(deck, host ? "mpi" : "nccl", host, group,
+                         groups * base::bytes_of(arena.whole_elements, base::DType::f32));
+    const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
+    const int depth = s.fsdp.forward_prefetch;
+    const MemoryPlan plan =
+        plan_memory(inputs.config, inputs.chain, layout.group, transport, depth, inputs.packs, threads);
+    deck::Ledger ledger(deck);
+    const int in_force = plan.slots > 0 ? plan.slots - 1 : depth;
+    settle_before(ledger, deck, transport, inputs, in_force);
+    ledger.refuse_if_strict();
+
+    const std::int64_t passes = (results.packs + layout.ranks - 1) / layout.ranks;
+    std::string text = deck.effective_text() + "\n";
+    text += "ranks: " + std::to_string(layout.ranks) + ", " + std::to_string(layout.per_node) +
+            " on a node, shard groups of " + std::to_string(layout.group) + "; " + device.kind + " (" +
+            device.why + "), " + std::to_string(threads) + " threads a rank\n";
+    text += "transport: " + transport.name + " (" + transport.why + ")\n";
+    text += "work: " + std::to_string(inputs.packs.documents) + " documents, " +
+            std::to_string(inputs.packs.tokens) + " tokens, " + std::to_string(results.packs) + " packs, " +
+            std::to_string(passes) + " passes\n";
+    text += memory_text(plan, layout);
+    text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
+    const int smaller = smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
+                                                 inputs.packs, threads, layout.per_node, node_memory());
+    if (smaller > 0) {
+        text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
+                (smaller == 1 ? "no gathers are needed then\n" : "gathers then stay among fewer ranks\n");
+    }
+    if (transport.name != "none" && transport.name != "shared") {
+        text += schedule_text(inputs, passes, depth);
+    }
+    for (const auto& notes : {inputs.notes, ledger.inert_notes(), ledger.clamp_notes()}) {
+        for (const std::string& note : notes) {
+            text += "note: " + note + "\n";
+        }
+    }
+    return text;
+}
+
+} // namespace foregather::job

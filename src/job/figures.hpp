@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank measured, and what rank 0 makes of all ranks' figures. Figures are defined here, before
+// they are shown or stored.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <foregather/mesh/control.hpp>
+#include <foregather/schedule/witness.hpp>
+
+namespace foregather::job {
+
+// Phases of a rank. Those of the host's main thread follow each other; compute, gather and exposed are
+// the streams' own and run beside them.
+enum Phase : std::size_t {
+    phase_setup,   // from the start of the process to the load: inputs, ranks, memory, results file
+    phase_load,    // this rank's parts of the weights, from the file into the arena
+    phase_compute, // the compute stream was busy
+    phase_gather,  // the gather stream was busy
+    phase_exposed, // the compute stream was idle while its gather ran or waited
+    phase_wait,    // the main thread waited for a pass's results
+    phase_write,   // scores into the results file
+    phase_flush,   // results to disk
+    phase_run,     // from the first pass enqueued to the last result fetched
+    phase_count
+};
+inline constexpr std::array<const char*, phase_count> phase_names = {
+    "setup", "load", "compute", "gather", "exposed", "wait for results", "write", "flush", "run"};
+
+struct RankFigures { // trivially copyable: it travels as bytes
+    std::array<double, phase_count> seconds{};
+    std::array<std::int64_t, phase_count> calls{};
+    std::int64_t verdict = 0, issued_ahead = 0, judged = 0, gathers = 0, gathers_ahead = 0;
+    std::int64_t waited = 0, freed = 0, order_wrong = 0;
+    double begun_ahead = 0, begun_share = 0, late_median_s = 0, late_p95_s = 0, overlapped_s = 0;
+    std::array<char, 200> reason{};
+    std::int64_t packs = 0, tokens = 0, scored = 0;
+    std::int64_t peak_host_bytes = 0, proportional_bytes = 0, device_bytes = 0;
+    std::int64_t bytes_read = 0, bytes_received = 0, bytes_written = 0;
+    std::int64_t threads = 0, threads_seen = 0, allocations_while_running = 0;
+    double longest_gather_s = 0, longest_silence_s = 0, longest_standstill_s = 0;
+    double gather_bytes_per_s = 0; // received / time of the gathers
+};
+
+void take(RankFigures& figures, const schedule::PrefetchFigures& prefetch);
+
+// Of all ranks, on rank 0; elsewhere empty.
+std::vector<RankFigures> gather_figures(const mesh::Control& control, const RankFigures& mine);
+
+// The prefetch of the run: worst verdict of ranks with documents, extremes over ranks.
+struct RunPrefetch {
+    schedule::Verdict verdict = schedule::Verdict::inert;
+    std::string reason;
+    int verdict_rank = 0;
+    bool order_wrong = false;
+    RankFigures worst;     // of the rank whose verdict it is
+    double exposed_s = 0, overlapped_s = 0; // mean over ranks with documents
+    std::int64_t issued_ahead = 0;          // least of any rank
+    std::int64_t gathers = 0, gathers_ahead = 0;
+};
+RunPrefetch judge_run(const std::vector<RankFigures>& ranks);
+
+struct Spread {
+    double min = 0, mean = 0, max = 0;
+    int rank_of_max = 0;
+};
+Spread spread(const std::vector<RankFigures>& ranks, Phase phase);
+
+// Peak resident set of this process, and its proportional set now (shared pages divided by their users).
+std::int64_t peak_host_bytes();
+std::int64_t proportional_bytes();
+
+} // namespace foregather::job

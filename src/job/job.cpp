@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry of jobs: a name, a function.
+#include <foregather/job/job.hpp>
+
+#include "score.hpp"
+
+namespace foregather::job {
+
+base::Status run(const deck::Deck& deck, const Start& start) {
+    const std::string& name = deck.sections().job.name;
+    if (name == "score") {
+        return score(deck, start);
+    }
+    base::refuse(deck.where("job.name") + " = " + name + ": no such job"); // the deck knows only jobs of this list
+}
+
+} // namespace foregather::job

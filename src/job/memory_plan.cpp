@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes in bytes, from shapes alone.
+#include "memory_plan.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <foregather/base/error.hpp>
+#include <foregather/model/transformer.hpp>
+#include <foregather/schedule/schedule.hpp>
+#include <foregather/shard/layout.hpp>
+
+#include "limits.hpp"
+
+namespace foregather::job {
+namespace {
+
+std::vector<base::UnitId> units_in_order(const model::Chain& chain) {
+    std::vector<base::UnitId> units;
+    for (const model::ChainUse& use : chain.uses) {
+        units.push_back(use.unit);
+    }
+    return units;
+}
+
+} // namespace
+
+std::string in_words(base::Bytes bytes) {
+    const auto n = static_cast<double>(bytes.count);
+    char text[32];
+    if (bytes.count < 10 << 10) {
+        std::snprintf(text, sizeof(text), "%lld B", static_cast<long long>(bytes.count));
+    } else if (n < 1024.0 * 1024.0) {
+        std::snprintf(text, sizeof(text), "%.1f KiB", n / 1024.0);
+    } else if (n < 10.0 * 1024 * 1024 * 1024) {
+        std::snprintf(text, sizeof(text), "%.1f MiB", n / (1024.0 * 1024.0));
+    } else {
+        std::snprintf(text, sizeof(text), "%.1f GiB", n / (1024.0 * 1024.0 * 1024.0));
+    }
+    return text;
+}
+
+Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
+                           bool can_share, const GroupFacts& group, base::Bytes whole_weights) {
+    const std::string& asked = deck.sections().comm.transport;
+    const std::string place = deck.where("comm.transport") + " = " + asked + ": ";
+    if (asked != "auto" && asked != copying_transport && !(asked == "shared" && can_share)) {
+        base::refuse(place + "this backend gathers by " + copying_transport +
+                     (can_share ? " or shared" : "") + "; use one of these, or auto");
+    }
+    std::string against; // why not shared
+    if (!can_share) {
+        against = "this backend cannot read shards in place";
+    } else if (!group.on_one_node) {
+        against = "a shard group spans nodes";
+    } else if (deck.sections().comm.link_rate_bytes_per_s > 0) {
+        against = "comm.link_rate slows gathers, and shared has none";
+    } else if (whole_weights.count + window_spare_bytes > group.window_free.count) {
+        against = "the weights need " + in_words(whole_weights) + " of " + group.window_directory +
+                  ", which has " + in_words(group.window_free) + " free";
+    }
+    if (asked == "shared" && !against.empty()) {
+        base::refuse(place + against + "; use comm.transport = " + copying_transport + " or auto");
+    }
+    if (group.ranks == 1) {
+        return {"none", "one rank holds all weights: nothing is gathered"};
+    }
+    if (asked == "auto" && against.empty()) {
+        return {"shared", "all ranks of a shard group are on one node"};
+    }
+    return {asked == "auto" ? copying_transport : asked, asked == "auto" ? against : "asked for"};
+}
+
+base::Bytes MemoryPlan::total() const {
+    base::Bytes sum;
+    for (const Row& row : rows) {
+        sum += row.bytes;
+    }
+    return sum;
+}
+
+MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
+                       const Transport& transport, int depth, const PackPlan& packs, int threads) {
+    const shard::ArenaPlan arena(chain.units, ranks);
+    MemoryPlan plan;
+    const auto fp32 = [](base::Elements n) { return base::bytes_of(n, base::DType::f32); };
+    const std::string parts = std::to_string(chain.units.size()) + " units over " +
+                              std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+    plan.rows.push_back({"weights", fp32(arena.shard_elements),
+                         parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
+    if (transport.name != "none" && transport.name != "shared") {
+        plan.slots = schedule::Schedule(units_in_order(chain), 1, depth).slots();
+        plan.slot_bytes = fp32(arena.largest_unit);
+        plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
+                             std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
+    }
+    plan.rows.push_back({"activations",
+                         model::Transformer::activation_bytes(config, packs.most_tokens, packs.longest),
+                         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
+    plan.rows.push_back({"kernel scratch", {threads * scratch_bytes_per_thread},
+                         std::to_string(threads) + (threads == 1 ? " thread" : " threads")});
+    plan.rows.push_back({"inputs and results", {2 * packs.most_tokens * bytes_per_pack_token},
+                         "two passes"});
+    plan.rows.push_back({"load staging", {staging_bytes}, "while loading"});
+    return plan;
+}
+
+int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
+                             int group, int depth, const PackPlan& packs, int threads,
+                             int ranks_on_node, base::Bytes memory) {
+    for (int size = 1; size < group; ++size) {
+        if (ranks % size != 0) {
+            continue;
+        }
+        const Transport transport{size == 1 ? "none" : "mpi", ""};
+        const base::Bytes need =
+            plan_memory(config, chain, size, transport, depth, packs, threads).total();
+        if (ranks_on_node * need.count <= memory.count / 5 * 4) {
+            return size;
+        }
+    }
+    return 0;
+}
+
+base::Bytes node_memory() {
+    return {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)};
+}
+
+} // namespace foregather::job

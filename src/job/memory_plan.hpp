@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank will hold, before anything is allocated, and which transport the gathers take: the same
+// arithmetic for the run and for --check.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <foregather/base/types.hpp>
+#include <foregather/deck/deck.hpp>
+#include <foregather/model/chain.hpp>
+
+#include "packs.hpp"
+
+namespace foregather::job {
+
+// A group of ranks that holds one copy of the weights.
+struct GroupFacts {
+    int ranks = 1;             // P
+    bool on_one_node = true;   // all of them
+    int ranks_on_node = 1;     // of the job, on the fullest node
+    base::Bytes window_free;   // room for shared windows on this node
+    std::string window_directory;
+};
+
+struct Transport {
+    std::string name; // "none", "shared", "mpi", "nccl"
+    std::string why;
+};
+// Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes, shared
+// with a link rate, shared without room, a transport of another backend.
+Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
+                           bool can_share, const GroupFacts& group, base::Bytes whole_weights);
+
+struct MemoryPlan {
+    struct Row {
+        std::string name;
+        base::Bytes bytes;
+        std::string detail;
+    };
+    std::vector<Row> rows; // per rank
+    int slots = 0;
+    base::Bytes slot_bytes;
+    base::Bytes total() const;
+};
+MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
+                       const Transport& transport, int depth, const PackPlan& packs, int threads);
+
+// "14.2 MiB", "3.4 GiB".
+std::string in_words(base::Bytes bytes);
+
+// The smallest group whose rank fits: divisors of `ranks` are tried in ascending order; 0 if none below
+// `group` does. node_memory: of a node, shared by ranks_on_node ranks; a fifth is left to others.
+int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
+                             int group, int depth, const PackPlan& packs, int threads,
+                             int ranks_on_node, base::Bytes node_memory);
+
+base::Bytes node_memory();
+
+} // namespace foregather::job

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run itself: passes over packs, two in flight, results fetched and written as they come.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include <foregather/backend/backend.hpp>
+#include <foregather/io/results_file.hpp>
+#include <foregather/mesh/watch.hpp>
+#include <foregather/model/transformer.hpp>
+#include <foregather/schedule/source.hpp>
+
+#include "figures.hpp"
+#include "inputs.hpp"
+#include "progress.hpp"
+
+namespace foregather::job {
+
+// Pass p gives pack p x ranks + rank to each rank; ranks beyond the last pack compute nothing in the
+// last pass, but gather with the others.
+class PassLoop {
+public:
+    struct Parts { // all must outlive the loop
+        const Inputs& inputs;
+        const mesh::Control& control;
+        backend::Backend& backend;
+        model::Transformer& transformer;
+        schedule::TimedSource& source;
+        io::ResultsFile& results;
+        mesh::Watch& watch;
+        Progress& progress;
+        device::Stream& compute;
+    };
+    // Allocates what two passes need in host and device memory.
+    explicit PassLoop(const Parts& parts);
+
+    static std::int64_t passes(const PackPlan& packs, int ranks) {
+        return (std::ssize(packs.packs) + ranks - 1) / ranks;
+    }
+    // Collective; blocks. Adds to `figures`.
+    void run(RankFigures& figures);
+
+    std::int64_t first_compute_ns() const { return first_compute_ns_; }
+
+private:
+    struct Flight { // one pass in flight
+        PackInputs inputs;
+        std::vector<float> logprob;
+        std::vector<std::uint8_t> greedy;
+        device::Buffer<std::int32_t> ids, positions, offsets, rows, targets;
+        device::Buffer<float> device_logprob;
+        device::Buffer<std::uint8_t> device_greedy;
+        std::unique_ptr<device::Event> done;
+        const Pack* pack = nullptr;
+    };
+    void enqueue(std::int64_t pass);
+    void fetch(std::int64_t pass, RankFigures& figures);
+    void write(const Flight& flight, RankFigures& figures);
+    void look_at_clock(std::int64_t pass, RankFigures& figures);
+    Flight& flight(std::int64_t pass) { return flights_[static_cast<std::size_t>(pass % 2)]; }
+
+    Parts p_;
+    std::array<Flight, 2> flights_;
+    std::int64_t passes_;
+    std::int64_t begin_ns_ = 0, last_flush_ns_ = 0, last_told_ns_ = 0;
+    std::int64_t first_compute_ns_ = 0;
+    std::int64_t scored_ = 0;
+    double nll_ = 0;
+};
+
+} // namespace foregather::job

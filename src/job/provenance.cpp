@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deck, versions, hosts, environment, inputs, choices.
+#include "provenance.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+
+#include "version.hpp"
+
+namespace foregather::job {
+namespace {
+
+using Strings = std::vector<std::string>;
+using Integers = std::vector<std::int64_t>;
+
+std::string utc(std::time_t time) {
+    std::tm parts{};
+    std::array<char, 32> text{};
+    if (gmtime_r(&time, &parts) == nullptr ||
+        std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
+        return "unknown";
+    }
+    return text.data();
+}
+
+io::Table versions_table() {
+    Strings names;
+    Strings values;
+    for (const Version& v : versions()) {
+        names.push_back(v.name);
+        values.push_back(v.value);
+    }
+    return {"/provenance/versions",
+            {{"name", "", "component", names}, {"version", "", "its version", values}},
+            {},
+            "component"};
+}
+
+io::Table hosts_table(const mesh::Topology& topology) {
+    Integers rank;
+    Integers node;
+    Integers local;
+    Integers cores;
+    Strings host;
+    for (const mesh::RankPlace& place : topology.places()) {
+        rank.push_back(place.rank);
+        host.push_back(place.host);
+        node.push_back(place.node);
+        local.push_back(place.local_rank);
+        cores.push_back(place.cores);
+    }
+    return {"/provenance/hosts",
+            {{"rank", "1", "rank", rank},
+             {"host", "", "host name", host},
+             {"node", "1", "number of the node", node},
+             {"local_rank", "1", "rank within the node", local},
+             {"cores", "1", "cores in the rank's affinity mask", cores}},
+            {},
+            "rank"};
+}
+
+io::Table environment_table() {
+    constexpr std::array<const char*, 9> prefixes = {"NCCL_",  "OMPI_", "CUDA_", "SLURM_",  "OMP_",
+                                                     "PMIX_", "PMI_",  "HDF5_", "OPENBLAS_"};
+    Strings names;
+    Strings values;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string text = *variable;
+        for (const char* prefix : prefixes) {
+            if (text.starts_with(prefix)) {
+                const auto equals = text.find('=');
+                names.push_back(text.substr(0, equals));
+                values.push_back(equals == std::string::npos ? "" : text.substr(equals + 1));
+            }
+        }
+    }
+    return {"/provenance/environment",
+            {{"name", "", "variable of rank 0's environment", names}, {"value", "", "its value", values}},
+            {},
+            "variable"};
+}
+
+io::Table inputs_table(const Inputs& inputs) {
+    Strings paths;
+    Integers bytes;
+    Strings modified;
+    Strings digests;
+    const auto add = [&](const std::string& path, const std::string& digest) {
+        struct stat facts {};
+        const bool there = stat(path.c_str(), &facts) == 0;
+        paths.push_back(path);
+        bytes.push_back(there ? facts.st_size : -1);
+        modified.push_back(there ? utc(facts.st_mtime) : "unknown");
+        digests.push_back(digest);
+    };
+    add(inputs.weights->path(), inputs.weights->content_sha256());
+    add(inputs.tokens->path(), io::sha256_of_file(inputs.tokens->path()));
+    paths.push_back(inputs.weights->path() + ":/config");
+    bytes.push_back(std::ssize(inputs.weights->config_json()));
+    modified.push_back(modified.front());
+    digests.push_back(io::sha256_of_text(inputs.weights->config_json()));
+    return {"/provenance/inputs",
+            {{"path", "", "input", paths},
+             {"bytes", "byte", "size", bytes},
+             {"modified", "", "time of last change, UTC", modified},
+             {"sha256", "", "of the weights' content as import wrote it; of the token file; of /config",
+              digests}},
+            {},
+            "input"};
+}
+
+} // namespace
+
+std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start) {
+    std::string command;
+    for (const std::string& word : start.command_line) {
+        command += (command.empty() ? "" : " ") + word;
+    }
+    return {{"/provenance/deck_text", deck.text()},
+            {"/provenance/deck_effective", deck.effective_text()},
+            {"/provenance/command_line", command},
+            {"/provenance/started", utc(start.started_unix_s)}};
+}
+
+std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology) {
+    return {versions_table(), hosts_table(topology), environment_table(), inputs_table(inputs)};
+}
+
+io::Text finished_text() {
+    return {"/provenance/finished",
+            utc(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()))};
+}
+
+io::Table ledger_table(const deck::Ledger& ledger) {
+    std::array<Strings, 7> columns;
+    for (const deck::Ledger::Row& row : ledger.rows()) {
+        const std::array<std::string, 7> cells = {row.key,   row.value,    row.default_text, row.origin,
+                                                  row.state, row.observed, row.reason};
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            columns[i].push_back(cells[i]);
+        }
+    }
+    return {"/provenance/deck",
+            {{"key", "", "section.key", columns[0]},
+             {"value", "", "as given, or the default", columns[1]},
+             {"default", "", "the default", columns[2]},
+             {"origin", "", "default, deck or command line", columns[3]},
+             {"state", "", "honoured, clamped, inert or not honoured", columns[4]},
+             {"observed", "", "what was measured where the key acts", columns[5]},
+             {"reason", "", "why, where the state is not honoured as given", columns[6]}},
+            {},
+            "key"};
+}
+
+io::Table choices_table(const std::vector<std::array<std::string, 3>>& name_value_why) {
+    std::array<Strings, 3> columns;
+    for (const auto& row : name_value_why) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            columns[i].push_back(row[i]);
+        }
+    }
+    return {"/provenance/choices",
+            {{"name", "", "what the program chose or was left to default", columns[0]},
+             {"value", "", "what it became", columns[1]},
+             {"why", "", "reason", columns[2]}},
+            {},
+            "choice"};
+}
+
+} // namespace foregather::job

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The accounting at the end of a run: the table on stdout, and the same figures as tables for the
+// results file. One set of numbers feeds both.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <foregather/io/results_file.hpp>
+#include <foregather/io/table.hpp>
+#include <foregather/mesh/topology.hpp>
+#include <foregather/schedule/source.hpp>
+
+#include "figures.hpp"
+#include "inputs.hpp"
+#include "memory_plan.hpp"
+
+namespace foregather::job {
+
+struct RunFacts { // known on rank 0 when the run is over
+    const deck::Deck& deck;
+    const Inputs& inputs;
+    const mesh::Topology& topology;
+    Transport transport;
+    std::string backend_kind, backend_why, product;
+    MemoryPlan memory;
+    int depth = 0; // in force
+    std::vector<RankFigures> ranks;
+    RunPrefetch prefetch;
+    io::Summary summary;
+    std::int64_t passes = 0;
+    double first_compute_s = 0; // from the start of the process to the first pack's compute
+};
+
+double run_seconds(const RunFacts& facts);       // the longest of any rank
+double tokens_per_second(const RunFacts& facts); // all tokens of all packs / run_seconds
+// Products of the layers, attention below the diagonal, head for scored tokens: 2 per multiply-add.
+double flop_of_run(const RunFacts& facts);
+
+std::string report(const RunFacts& facts, const std::vector<std::string>& notes);
+// What could be changed, from what was measured: one sentence each.
+std::vector<std::string> advice(const RunFacts& facts);
+
+std::vector<io::Table> timing_tables(const RunFacts& facts);
+// Spans of all ranks, on rank 0's clock. `packed` holds each rank's pack_spans().
+io::Table span_table(const std::vector<std::string>& packed, const model::Chain& chain);
+std::string pack_spans(const std::vector<schedule::Span>& spans, std::int64_t offset_at_start_ns,
+                       std::int64_t offset_at_end_ns, std::int64_t start_ns, std::int64_t end_ns);
+
+} // namespace foregather::job

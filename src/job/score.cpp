@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// From deck to results in order: decide and refuse, lay out, load, run, account, finish.
+#include "score.hpp"
+
+#include <filesystem>
+#include <optional>
+
+#include <foregather/deck/ledger.hpp>
+#include <foregather/mesh/watch.hpp>
+
+#include "limits.hpp"
+#include "pass_loop.hpp"
+#include "provenance.hpp"
+#include "settle.hpp"
+#include "weights_home.hpp"
+
+namespace foregather::job {
+namespace {
+
+std::vector<base::UnitId> units_in_order(const model::Chain& chain) {
+    std::vector<base::UnitId> units;
+    for (const model::ChainUse& use : chain.uses) {
+        units.push_back(use.unit);
+    }
+    return units;
+}
+
+class ScoreRun {
+public:
+    ScoreRun(const deck::Deck& deck, const Start& start)
+        : deck_(deck), start_(start), s_(deck.sections()),
+          topology_(s_.mesh.shard, deck.where("mesh.shard")), control_(topology_.world()),
+          ledger_(deck) {}
+
+    base::Status run() {
+        decide();
+        prepare();
+        load();
+        PassLoop loop({inputs_, control_, *backend_, *transformer_, *source_, *results_, *watch_,
+                       *progress_, *compute_});
+        loop.run(figures_);
+        return finish();
+    }
+
+private:
+    void decide();
+    void prepare();
+    void load();
+    void measure();
+    base::Status finish();
+    RunFacts account(const io::Summary& summary);
+    base::Status close_ledger(const RunFacts& facts, const io::Table& spans);
+    std::vector<io::Table> closing_tables(const RunFacts& facts, io::Table spans) const;
+    GroupFacts group_facts() const;
+    io::Output output() const { return {s_.output.file, s_.output.existing == "replace", s_.job.title}; }
+    double since_start(std::int64_t ns) const { return static_cast<double>(ns - begin_ns_) * 1e-9; }
+
+    const deck::Deck& deck_;
+    const Start& start_;
+    const deck::Sections& s_;
+    mesh::Topology topology_;
+    mesh::Control control_;
+    deck::Ledger ledger_;
+    Inputs inputs_;
+    std::unique_ptr<backend::Backend> backend_;
+    Transport transport_;
+    MemoryPlan memory_;
+    int depth_ = 0;
+    bool replaced_ = false;
+    std::vector<std::string> notes_;
+    std::int64_t begin_ns_ = 0, offset_at_start_ns_ = 0, load_end_ns_ = 0;
+    RankFigures figures_;
+    // Destroyed in reverse order: streams before what their work uses.
+    std::unique_ptr<mesh::Watch> watch_;
+    std::unique_ptr<Progress> progress_;
+    std::unique_ptr<io::ResultsFile> results_;
+    std::unique_ptr<model::Transformer> transformer_;
+    std::unique_ptr<WeightsHome> home_;
+    schedule::TimedSource* source_ = nullptr; // owned by home_
+    std::unique_ptr<device::Stream> compute_;
+};
+
+GroupFacts ScoreRun::group_facts() const {
+    const mesh::WindowSpace space = mesh::window_space();
+    return {topology_.shard_size(), topology_.shard_on_one_node(), topology_.local_size(), space.free,
+            space.directory};
+}
+
+// Everything that can be refused, before any work and before any file exists.
+void ScoreRun::decide() {
+    control_.together([&] {
+        inputs_ = open_inputs(deck_, control_.first());
+        if (control_.first()) {
+            refuse_unusable(output());
+            replaced_ = std::filesystem::exists(s_.output.file);
+        }
+    });
+    backend_ = backend::open(s_.device, deck_.where("device.kind"), topology_, control_);
+    begin_ns_ = backend_->device().now_ns();
+    const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
+    // Windows of all groups of a node share its room.
+    const auto groups = (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
+    control_.together([&] {
+        transport_ = choose_transport(deck_, backend_->transport(), backend_->can_share(), group_facts(),
+                                      groups * base::bytes_of(plan.whole_elements, base::DType::f32));
+    });
+    if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
+        transport_ = {backend_->transport(), "another node has no room for a shared window"};
+    }
+    depth_ = schedule::Schedule(units_in_order(inputs_.chain), 1, s_.fsdp.forward_prefetch).depth();
+    control_.together([&] {
+        settle_before(ledger_, deck_, transport_, inputs_, depth_);
+        ledger_.refuse_if_strict();
+        progress_ = std::make_unique<Progress>(control_.first(), s_.output.log);
+    });
+    notes_ = inputs_.notes;
+    if (!start_.launcher_warning.empty()) {
+        notes_.push_back(start_.launcher_warning);
+    }
+    for (const auto& more : {ledger_.inert_notes(), ledger_.clamp_notes()}) {
+        notes_.insert(notes_.end(), more.begin(), more.end());
+    }
+    for (const std::string& note : notes_) {
+        progress_->say("note: " + note);
+    }
+}
+
+void ScoreRun::prepare() {
+    device::Device& device = backend_->device();
+    memory_ = plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
+                          s_.fsdp.forward_prefetch, inputs_.packs, device.facts().threads);
+    watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
+    const std::int64_t packs = std::ssize(inputs_.packs.packs);
+    std::vector<io::Table> tables;
+    std::vector<io::Text> texts;
+    if (control_.first()) {
+        tables = provenance_tables(inputs_, topology_);
+        texts = provenance_texts(deck_, start_);
+    }
+    results_ = std::make_unique<io::ResultsFile>(control_, output(), io::ScoreLayout{*inputs_.tokens, packs},
+                                                 tables, texts);
+    if (!results_->note().empty()) {
+        notes_.push_back(results_->note());
+        progress_->say("note: " + results_->note());
+    }
+    home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm);
+    control_.together([&] {
+        transformer_ = std::make_unique<model::Transformer>(inputs_.config, inputs_.chain, device,
+                                                            inputs_.packs.most_tokens, inputs_.packs.longest);
+        compute_ = device.stream("compute", device::Priority::normal);
+        source_ = &home_->open_source({units_in_order(inputs_.chain),
+                                       PassLoop::passes(inputs_.packs, topology_.size()),
+                                       s_.fsdp.forward_prefetch, backend_->judged_compute_ns(),
+                                       s_.output.timeline ? s_.output.timeline_passes : 0});
+    });
+    offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
+}
+
+void ScoreRun::load() {
+    device::Device& device = backend_->device();
+    const std::int64_t begin = device.now_ns();
+    figures_.seconds[phase_setup] = since_start(begin);
+    figures_.calls[phase_setup] = 1;
+    const auto work = [&] {
+        watch_->file_work("reading " + inputs_.weights->path(),
+                          [&] { return inputs_.weights->bytes_read(); },
+                          [&] { home_->load(*inputs_.weights); });
+    };
+    if (transport_.name == "shared") {
+        work(); // epochs in the window tell the others: no need to wait for the slowest
+    } else {
+        control_.together(work);
+    }
+    load_end_ns_ = device.now_ns();
+    figures_.seconds[phase_load] = static_cast<double>(load_end_ns_ - begin) * 1e-9;
+    figures_.calls[phase_load] = 1;
+}
+
+void ScoreRun::measure() {
+    take(figures_, source_->figures());
+    figures_.waited = source_->waited();
+    figures_.freed = source_->freed();
+    figures_.threads = backend_->device().facts().threads;
+    figures_.threads_seen = backend_->threads_seen(*compute_);
+    figures_.peak_host_bytes = peak_host_bytes();
+    figures_.proportional_bytes = proportional_bytes();
+    figures_.device_bytes = backend_->device().allocated().count;
+    figures_.bytes_read = inputs_.weights->bytes_read();
+    figures_.bytes_written = results_->bytes_written();
+    figures_.longest_silence_s = watch_->longest_silence_s();
+    figures_.longest_standstill_s = watch_->longest_standstill_s();
+    if (const comm::Communicator* c = home_->communicator()) {
+        figures_.bytes_received = c->bytes_received().count;
+        figures_.longest_gather_s = c->longest_gather_s();
+        figures_.gather_bytes_per_s =
+            c->busy_s() > 0 ? static_cast<double>(c->bytes_received().count) / c->busy_s() : 0;
+    }
+}
+
+RunFacts ScoreRun::account(const io::Summary& summary) {
+    measure();
+    RunFacts facts{deck_, inputs_, topology_, transport_, backend_->kind(), backend_->why,
+                   backend_->kernels().product_name(), memory_, depth_, gather_figures(control_, figures_),
+                   {}, summary, PassLoop::passes(inputs_.packs, topology_.size()), since_start(load_end_ns_)};
+    facts.prefetch = judge_run(facts.ranks);
+    return facts;
+}
+
+base::Status ScoreRun::finish() {
+    const io::Summary summary = results_->summarise();
+    const RunFacts facts = account(summary);
+    device::Device& device = backend_->device();
+    const std::int64_t offset_at_end = control_.clock_offset_ns([&] { return device.now_ns(); });
+    const auto packed = control_.gather_to_first(
+        pack_spans(source_->spans(), offset_at_start_ns_, offset_at_end, begin_ns_, device.now_ns()));
+    io::Table spans = span_table(packed, inputs_.chain);
+    auto status = base::Status::done;
+    std::vector<io::Table> tables;
+    std::vector<io::Text> texts;
+    std::string told;
+    if (control_.first()) {
+        const auto advices = advice(facts);
+        notes_.insert(notes_.end(), advices.begin(), advices.end());
+        told = report(facts, notes_);
+        texts = {finished_text(), {"/provenance/report", told}};
+        status = close_ledger(facts, spans);
+        tables = closing_tables(facts, std::move(spans));
+    }
+    watch_->file_work("completing " + results_->part_path(), [&] { return results_->bytes_written(); },
+                      [&] { results_->finish(summary, tables, texts); });
+    progress_->say(told + "results    " + s_.output.file);
+    if (control_.first()) {
+        for (const std::string& problem : ledger_.problems()) {
+            std::fprintf(stderr, "%s\n", problem.c_str());
+        }
+    }
+    if (summary.not_finite_documents > 0) {
+        throw mesh::AgreedError(base::Status::failed,
+                                std::to_string(summary.not_finite_documents) +
+                                    " documents have a log-probability that is not finite: see "
+                                    "/score/document_status of " + s_.output.file +
+                                    "; they are left out of the loss. Are the weights whole?");
+    }
+    return static_cast<base::Status>(control_.broadcast(static_cast<std::int64_t>(status)));
+}
+
+base::Status ScoreRun::close_ledger(const RunFacts& facts, const io::Table& spans) {
+    progress_->log({{"event", "done"}, {"loss", facts.summary.loss}, {"perplexity", facts.summary.perplexity},
+                    {"scored_tokens", facts.summary.scored_tokens}, {"run_s", run_seconds(facts)},
+                    {"tokens_per_second", tokens_per_second(facts)}});
+    const auto rows = std::get<std::vector<std::int64_t>>(spans.columns.front().values).size();
+    settle_after(ledger_, facts, {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_,
+                                  progress_->lines_logged()});
+    return ledger_.close();
+}
+
+std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table spans) const {
+    std::vector<io::Table> tables = timing_tables(facts);
+    if (s_.output.timeline) {
+        tables.push_back(std::move(spans));
+    }
+    tables.push_back(ledger_table(ledger_));
+    tables.push_back(choices_table({{"device", facts.backend_kind, facts.backend_why},
+                                    {"transport", transport_.name, transport_.why},
+                                    {"products", facts.product, "the best that all ranks can run"},
+                                    {"depth", std::to_string(depth_), "distinct units - 1 at most"}}));
+    return tables;
+}
+
+} // namespace
+
+base::Status score(const deck::Deck& deck, const Start& start) { return ScoreRun(deck, start).run(); }
+
+} // namespace foregather::job

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// One statement for each key.
+#include "settle.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <foregather/base/error.hpp>
+
+namespace foregather::job {
+namespace {
+
+std::string number(double value, const char* format) {
+    char text[64];
+    std::snprintf(text, sizeof(text), format, value);
+    return text;
+}
+
+bool gathers(const Transport& transport) {
+    return transport.name != "none" && transport.name != "shared";
+}
+
+std::string why_nothing_moves(const Transport& transport) {
+    return transport.name == "none" ? "one rank holds all weights: nothing is gathered"
+                                    : "shared weights are read where they lie: nothing is gathered";
+}
+
+void settle_prefetch(deck::Ledger& ledger, const RunFacts& f) {
+    const RunPrefetch& p = f.prefetch;
+    const std::string seen = "issued ahead " + std::to_string(p.issued_ahead) + ", begun ahead " +
+                             number(p.worst.begun_ahead, "%.0f") + " (median), verdict " +
+                             name_of(p.verdict);
+    if (p.order_wrong) {
+        ledger.dishonour("fsdp.forward_prefetch", seen, p.reason);
+    } else if (f.depth != f.deck.sections().fsdp.forward_prefetch) {
+        return; // clamped before the run
+    } else {
+        ledger.honour("fsdp.forward_prefetch", seen, p.reason);
+    }
+}
+
+void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
+    const deck::Sections& s = f.deck.sections();
+    double longest = 0;
+    double silence = 0;
+    double fastest = 0;
+    for (const RankFigures& r : f.ranks) {
+        longest = std::max(longest, r.longest_gather_s);
+        silence = std::max({silence, r.longest_silence_s, r.longest_standstill_s});
+        fastest = std::max(fastest, r.gather_bytes_per_s);
+    }
+    ledger.honour("comm.timeout", "longest gather " + number(longest, "%.3f") +
+                                      " s, longest silence of a rank or of file work " +
+                                      number(silence, "%.1f") + " s");
+    if (f.transport.name != "none") {
+        ledger.honour("comm.transport", f.transport.name, f.transport.why);
+    }
+    if (!gathers(f.transport)) {
+        return;
+    }
+    settle_prefetch(ledger, f);
+    if (s.comm.link_rate_bytes_per_s == 0) {
+        ledger.honour("comm.link_rate", "off: gathers ran at up to " + number(fastest * 8e-9, "%.3g") + " Gb/s");
+    } else if (fastest > 1.001 * s.comm.link_rate_bytes_per_s) {
+        ledger.dishonour("comm.link_rate", number(fastest * 8e-9, "%.4g") + " Gb/s",
+                         "gathers ran faster than the emulated link");
+    } else {
+        ledger.honour("comm.link_rate", "gathers ran at " + number(fastest * 8e-9, "%.4g") +
+                                            " Gb/s of received bytes, an emulation");
+    }
+}
+
+void settle_device(deck::Ledger& ledger, const RunFacts& f) {
+    ledger.honour("device.kind", f.backend_kind, f.backend_why);
+    std::int64_t least = f.ranks[0].threads;
+    std::int64_t most_seen = 0;
+    for (const RankFigures& r : f.ranks) {
+        least = std::min(least, r.threads);
+        most_seen = std::max(most_seen, r.threads_seen);
+    }
+    ledger.honour("device.threads",
+                  std::to_string(f.ranks[0].threads) + " threads, of which up to " +
+                      std::to_string(most_seen) + " were seen to compute",
+                  f.deck.sections().device.threads == 0 ? "the node's cores shared between its ranks" : "");
+    ledger.honour("mesh.shard", std::to_string(f.topology.shard_size()) +
+                                    " ranks in the shard group's communicator");
+}
+
+void settle_data(deck::Ledger& ledger, const RunFacts& f) {
+    ledger.honour("model.weights", f.inputs.weights->path() + ": " +
+                                       std::to_string(f.inputs.weights->tensors().size()) + " tensors");
+    ledger.honour("data.tokens", f.inputs.tokens->path() + ": " +
+                                     std::to_string(f.inputs.tokens->tokens()) + " tokens");
+    ledger.honour("data.max_documents", std::to_string(f.inputs.packs.documents) + " of " +
+                                            std::to_string(f.inputs.tokens->documents()) + " documents");
+    ledger.honour("batch.tokens", "packs of up to " + std::to_string(f.inputs.packs.most_tokens) + " tokens, " +
+                                      std::to_string(f.inputs.packs.packs.size()) + " packs");
+    std::int64_t largest = 0;
+    std::int64_t pieces = 0;
+    for (const shard::UnitSpec& unit : f.inputs.chain.units) {
+        if (!unit.name.starts_with("layer.")) {
+            largest = std::max(largest, base::bytes_of(unit.elements, base::DType::f32).count);
+            ++pieces;
+        }
+    }
+    ledger.honour("fsdp.piece_bytes", std::to_string(pieces) + " pieces, the largest " +
+                                          std::to_string(largest) + " bytes");
+}
+
+void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& after) {
+    const deck::OutputSection& o = f.deck.sections().output;
+    ledger.honour("output.file", o.file);
+    ledger.honour("output.existing", after.replaced ? "a file was there and is replaced" : "no file was there");
+    ledger.honour("output.timeline", o.timeline ? std::to_string(after.spans_kept) + " spans kept" : "no spans kept");
+    if (o.timeline) {
+        ledger.honour("output.timeline_passes", "spans of " + std::to_string(after.passes_kept) + " of " +
+                                                    std::to_string(f.passes) + " passes kept");
+    }
+    if (o.require == "observed" && f.prefetch.verdict != schedule::Verdict::observed) {
+        ledger.dishonour("output.require", "the verdict is " + name_of(f.prefetch.verdict), f.prefetch.reason);
+    } else {
+        ledger.honour("output.require", o.require == "none" ? "nothing was required" : "the verdict is observed");
+    }
+    if (o.log.empty()) {
+        ledger.honour("output.log", "no log was asked for");
+    } else {
+        ledger.honour("output.log", std::to_string(after.lines_logged) + " lines in " + o.log);
+    }
+}
+
+} // namespace
+
+void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
+                   const Inputs& inputs, int depth) {
+    const deck::Sections& s = deck.sections();
+    if (!gathers(transport)) {
+        const std::string why = why_nothing_moves(transport);
+        ledger.inert("fsdp.forward_prefetch", why);
+        ledger.inert("comm.link_rate", why);
+        if (s.output.require == "observed") {
+            base::refuse(deck.where("output.require") + " = observed cannot be met: " + why);
+        }
+    } else if (depth != s.fsdp.forward_prefetch) {
+        ledger.clamp("fsdp.forward_prefetch", std::to_string(depth),
+                     "the model has " + std::to_string(inputs.chain.units.size()) +
+                         " units: no more than " + std::to_string(depth) + " can be ahead of the one in use");
+    }
+    if (transport.name == "none") {
+        ledger.inert("comm.transport", why_nothing_moves(transport));
+    }
+    if (!s.output.timeline) {
+        ledger.inert("output.timeline_passes", "output.timeline = false: no spans are kept");
+    }
+    const std::string& a = inputs.weights->tokenizer_sha256();
+    const std::string& b = inputs.tokens->tokenizer_sha256();
+    if (a.empty() || b.empty()) {
+        ledger.inert("data.any_tokenizer", "weights or tokens do not say which tokenizer they belong to");
+    } else if (a == b && s.data.any_tokenizer) {
+        ledger.inert("data.any_tokenizer", "weights and tokens belong to the same tokenizer");
+    } else {
+        ledger.honour("data.any_tokenizer", a == b ? "both belong to tokenizer " + a.substr(0, 12)
+                                                   : "tokenizers differ: " + a.substr(0, 12) + " and " + b.substr(0, 12));
+    }
+}
+
+void settle_after(deck::Ledger& ledger, const RunFacts& facts, const Aftermath& after) {
+    const deck::Sections& s = facts.deck.sections();
+    ledger.honour("job.name", "score: " + std::to_string(facts.summary.scored_tokens) + " tokens scored");
+    ledger.honour("job.strict", std::to_string(ledger.inert_notes().size()) + " keys set that are inert, " +
+                                    std::to_string(ledger.clamp_notes().size()) + " clamped");
+    ledger.honour("job.title", std::to_string(s.job.title.size()) + " bytes stored as /title");
+    settle_data(ledger, facts);
+    settle_device(ledger, facts);
+    settle_gathers(ledger, facts);
+    settle_output(ledger, facts, after);
+}
+
+} // namespace foregather::job

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the weights live on this rank, how they get there, and the source that the model reads.
+#pragma once
+
+#include <memory>
+
+#include <foregather/backend/backend.hpp>
+#include <foregather/comm/shared_board.hpp>
+#include <foregather/deck/deck.hpp>
+#include <foregather/io/weights_file.hpp>
+#include <foregather/mesh/window.hpp>
+#include <foregather/model/chain.hpp>
+#include <foregather/schedule/source.hpp>
+
+#include "memory_plan.hpp"
+
+namespace foregather::job {
+
+class WeightsHome {
+public:
+    // Collective over the shard group; blocks. Allocates the arena, and opens the communicator or the
+    // shared window that the transport needs.
+    WeightsHome(const model::Chain& chain, const Transport& transport, const mesh::Topology& topology,
+                backend::Backend& backend, const deck::CommSection& comm);
+    // Drains the gather stream before what it uses goes.
+    ~WeightsHome();
+    WeightsHome(const WeightsHome&) = delete;
+    WeightsHome& operator=(const WeightsHome&) = delete;
+
+    // Reads this rank's parts, in the order of first use. Blocks.
+    void load(io::WeightsFile& file);
+
+    // The source of a run. `options.uses` is the chain's.
+    schedule::TimedSource& open_source(const schedule::SourceOptions& options);
+
+    const comm::Communicator* communicator() const { return communicator_.get(); }
+    const shard::ArenaPlan& plan() const { return plan_; }
+
+private:
+    base::View<float> part_of(base::UnitId unit) const;
+
+    const model::Chain& chain_;
+    shard::ArenaPlan plan_;
+    int rank_;
+    backend::Backend& backend_;
+    std::unique_ptr<comm::Communicator> communicator_;
+    std::unique_ptr<mesh::SharedWindow> window_;
+    std::unique_ptr<comm::SharedBoard> board_;
+    device::Buffer<float> arena_; // unless it is in the window
+    std::unique_ptr<device::Stream> gather_;
+    std::unique_ptr<schedule::TimedSource> source_;
+};
+
+} // namespace foregather::job

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shape checks of every kernel, once for all kinds of device; what passes is handed to do_*(). Calls
+// without tokens end here.
+#include <foregather/kernels/kernels.hpp>
+
+#include <initializer_list>
+
+#include <foregather/base/error.hpp>
+
+namespace foregather::kernels {
+namespace {
+
+struct Extent {
+    const char* name;
+    Elements n;
+};
+
+template <class T>
+Extent extent(const char* name, View<T> view) {
+    return {name, static_cast<Elements>(view.size())};
+}
+
+void require(bool fits, const char* kernel, std::initializer_list<Extent> extents) {
+    if (fits) {
+        return;
+    }
+    std::string text = std::string(kernel) + ": shapes do not fit together:";
+    for (const Extent& e : extents) {
+        text += std::string(" ") + e.name + " " + std::to_string(e.n);
+    }
+    base::fail(text);
+}
+
+bool cut_evenly(Elements n, Elements part) { return part > 0 && n % part == 0; }
+
+bool holds(const HeadState& state, std::size_t scored) {
+    return state.maximum.size() == scored && state.sum.size() == scored &&
+           state.target.size() == scored && state.best_id.size() == scored;
+}
+
+} // namespace
+
+void Kernels::embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
+                    Stream& stream) {
+    const auto tokens = static_cast<Elements>(ids.size());
+    require(cut_evenly(w.n, width) && first_row >= 0 && extent("x", x).n == tokens * width, "embed",
+            {extent("ids", ids), {"first_row", first_row}, {"w", w.n}, extent("x", x),
+             {"width", width}});
+    if (tokens > 0) {
+        do_embed(ids, first_row, w, x, width, stream);
+    }
+}
+
+void Kernels::rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream) {
+    require(cut_evenly(extent("x", x).n, w.n) && y.size() == x.size(), "rms_norm",
+            {extent("x", x), {"w", w.n}, extent("y", y)});
+    if (!x.empty()) {
+        do_rms_norm(x, w, epsilon, y, stream);
+    }
+}
+
+void Kernels::product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y,
+                      Elements tokens, Stream& stream) {
+    const Elements x_n = extent("x", x).n, y_n = extent("y", y).n;
+    const bool rows_fit = tokens == 0 ? x.empty() && y.empty()
+                                      : cut_evenly(x_n, tokens) && cut_evenly(y_n, tokens);
+    const Elements in = tokens > 0 ? x_n / tokens : 0, out = tokens > 0 ? y_n / tokens : 0;
+    require(tokens >= 0 && rows_fit &&
+                (tokens == 0 || (w.n == in * out && (bias.n == 0 || bias.n == out))),
+            "product",
+            {{"x", x_n}, {"w", w.n}, {"bias", bias.n}, {"y", y_n}, {"tokens", tokens}});
+    if (tokens > 0) {
+        do_product(x, w, bias, into, y, tokens, stream);
+    }
+}
+
+void Kernels::rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
+                   int head_dim, Stream& stream) {
+    require(heads > 0 && head_dim > 0 && head_dim % 2 == 0 && cosines.size() == sines.size() &&
+                cut_evenly(extent("cosines", cosines).n, head_dim / 2) &&
+                extent("x", x).n == extent("positions", positions).n * heads * head_dim,
+            "rope",
+            {extent("x", x), extent("positions", positions), extent("cosines", cosines),
+             extent("sines", sines), {"heads", heads}, {"head_dim", head_dim}});
+    if (!positions.empty()) {
+        do_rope(x, positions, cosines, sines, heads, head_dim, stream);
+    }
+}
+
+void Kernels::attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
+                        AttentionShape shape, Floats out, Stream& stream) {
+    const Elements row = Elements{shape.heads} * shape.head_dim;
+    const Elements kv_row = Elements{shape.kv_heads} * shape.head_dim;
+    const Elements q_n = extent("q", q).n;
+    require(cut_evenly(shape.heads, shape.kv_heads) && cut_evenly(q_n, row) &&
+                extent("k", k).n == q_n / row * kv_row && v.size() == k.size() &&
+                out.size() == q.size() && !offsets.empty(),
+            "attention",
+            {extent("q", q), extent("k", k), extent("v", v), extent("offsets", offsets),
+             extent("out", out), {"heads", shape.heads}, {"kv_heads", shape.kv_heads},
+             {"head_dim", shape.head_dim}});
+    if (!q.empty()) {
+        do_attention(q, k, v, offsets, shape, out, stream);
+    }
+}
+
+void Kernels::silu_gate(Floats gate, ConstFloats up, Stream& stream) {
+    require(gate.size() == up.size(), "silu_gate", {extent("gate", gate), extent("up", up)});
+    if (!gate.empty()) {
+        do_silu_gate(gate, up, stream);
+    }
+}
+
+void Kernels::take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) {
+    require(cut_evenly(extent("x", x).n, width) &&
+                extent("y", y).n == extent("rows", rows).n * width,
+            "take_rows", {extent("x", x), extent("rows", rows), extent("y", y), {"width", width}});
+    if (!rows.empty()) {
+        do_take_rows(x, rows, y, width, stream);
+    }
+}
+
+void Kernels::head_begin(HeadState state, Stream& stream) {
+    require(holds(state, state.maximum.size()), "head_begin",
+            {extent("maximum", state.maximum), extent("sum", state.sum),
+             extent("target", state.target), extent("best_id", state.best_id)});
+    if (!state.maximum.empty()) {
+        do_head_begin(state, stream);
+    }
+}
+
+void Kernels::head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets,
+                         HeadState state, Stream& stream) {
+    const auto scored = static_cast<Elements>(targets.size());
+    const Elements x_n = extent("x", x).n;
+    const bool rows_fit = scored == 0 ? x.empty() : cut_evenly(x_n, scored);
+    require(rows_fit && (scored == 0 || cut_evenly(w.n, x_n / scored)) && first_row >= 0 &&
+                holds(state, targets.size()),
+            "head_piece",
+            {{"x", x_n}, {"w", w.n}, {"first_row", first_row}, extent("targets", targets),
+             extent("maximum", state.maximum), extent("sum", state.sum),
+             extent("target", state.target), extent("best_id", state.best_id)});
+    if (scored > 0) {
+        do_head_piece(x, w, first_row, targets, state, stream);
+    }
+}
+
+void Kernels::head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
+                       Stream& stream) {
+    require(holds(state, targets.size()) && logprob.size() == targets.size() &&
+                greedy.size() == targets.size(),
+            "head_end",
+            {extent("targets", targets), extent("maximum", state.maximum),
+             extent("logprob", logprob), extent("greedy", greedy)});
+    if (!targets.empty()) {
+        do_head_end(state, targets, logprob, greedy, stream);
+    }
+}
+
+} // namespace foregather::kernels

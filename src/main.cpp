@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the command line to a job and back to an exit status. Errors end here: one that every rank holds
+// is told by rank 0 and all end in order; any other ends the job at once.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <foregather/base/error.hpp>
+#include <foregather/deck/deck.hpp>
+#include <foregather/job/job.hpp>
+#include <foregather/mesh/control.hpp>
+#include <foregather/mesh/session.hpp>
+
+namespace {
+
+using namespace foregather;
+
+std::string read_deck(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) {
+        base::refuse(path + ": the deck cannot be read; is the path right, seen from this directory?");
+    }
+    return text;
+}
+
+// Rank 0 reads the deck and its environment; every rank parses the same text, so decides alike.
+deck::Deck parse_together(const deck::CommandLine& line, const mesh::Control& control) {
+    nlohmann::json parcel;
+    std::string refusal;
+    if (control.first()) {
+        try {
+            const std::string text = read_deck(line.deck_path);
+            parcel = {nlohmann::json::binary({text.begin(), text.end()}), deck::variables_of(text, line.overrides)};
+        } catch (const base::Error& error) {
+            refusal = error.what();
+        }
+    }
+    refusal = control.broadcast(refusal);
+    if (!refusal.empty()) {
+        throw mesh::AgreedError(base::Status::refused, refusal);
+    }
+    const auto packed = nlohmann::json::to_cbor(parcel);
+    const std::string bytes = control.broadcast(std::string(packed.begin(), packed.end()));
+    parcel = nlohmann::json::from_cbor(bytes);
+    const auto& text = parcel[0].get_binary();
+    try {
+        return deck::Deck::parse({text.begin(), text.end()}, line.deck_path, line.overrides,
+                                 parcel[1].get<deck::Variables>());
+    } catch (const base::Error& error) {
+        throw mesh::AgreedError(error.status(), error.what());
+    }
+}
+
+int tell(const base::Error& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(error.status());
+}
+
+int run(int argc, char** argv, const deck::CommandLine& line) {
+    job::Start start{line.deck_path, {argv, argv + argc}, "", 0};
+    start.started_unix_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    mesh::Session session(&argc, &argv);
+    start.launcher_warning = session.warning();
+    const mesh::Control control(MPI_COMM_WORLD);
+    try {
+        return static_cast<int>(job::run(parse_together(line, control), start));
+    } catch (const mesh::AgreedError& error) {
+        return control.first() ? tell(error) : static_cast<int>(error.status());
+    } catch (const base::Error& error) {
+        std::fprintf(stderr, "foregather: rank %d (%s): ", control.rank(), mesh::host_name().c_str());
+        mesh::Session::abort(tell(error));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "foregather: rank %d (%s): %s\n", control.rank(),
+                     mesh::host_name().c_str(), error.what());
+        mesh::Session::abort(static_cast<int>(base::Status::failed));
+    }
+}
+
+int dispatch(int argc, char** argv) {
+    const deck::CommandLine line =
+        deck::parse_command_line({argv + 1, static_cast<std::size_t>(argc - 1)});
+    switch (line.mode) {
+    case deck::CommandLine::Mode::run:
+        return run(argc, argv, line);
+    case deck::CommandLine::Mode::check: {
+        const auto parsed = deck::Deck::parse(read_deck(line.deck_path), line.deck_path, line.overrides);
+        std::fputs(job::check(parsed, line.ranks, line.ranks_per_node).c_str(), stdout);
+        return 0;
+    }
+    case deck::CommandLine::Mode::templ:
+        std::fputs(deck::template_text(line.template_job).c_str(), stdout);
+        return 0;
+    case deck::CommandLine::Mode::help:
+        std::fputs(deck::help_text(line.help_topic).c_str(), stdout);
+        return 0;
+    case deck::CommandLine::Mode::version:
+        std::fputs(job::version_text().c_str(), stdout);
+        return 0;
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return dispatch(argc, argv);
+    } catch (const base::Error& error) {
+        return tell(error);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "foregather: %s\n", error.what());
+        return static_cast<int>(base::Status::failed);
+    }
+}

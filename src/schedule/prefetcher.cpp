@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor of a schedule: gathers go to the gather stream ahead of the compute that they hide behind.
+#include <foregather/base/error.hpp>
+#include <foregather/schedule/source.hpp>
+
+namespace foregather::schedule {
+
+Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::UnitSpec>& units,
+                       const shard::ArenaPlan& plan, base::ConstSlab arena,
+                       comm::Communicator& communicator, device::Device& device,
+                       device::Stream& gather)
+    : TimedSource(options, device, Schedule(options.uses, 1, options.depth).depth(), true),
+      units_(units), plan_(plan), arena_(arena), communicator_(communicator), gather_stream_(gather),
+      schedule_(options.uses, options.passes, options.depth),
+      memory_(device, schedule_.slots() * plan.largest_unit, "gathered units"),
+      slots_(static_cast<std::size_t>(schedule_.slots())) {}
+
+std::int64_t Prefetcher::freed() const {
+    std::int64_t used = 0; // what is still there was used and will not be waited for again
+    for (const Slot& slot : slots_) {
+        used += slot.last_use >= 0 ? 1 : 0;
+    }
+    return evicted_ + used;
+}
+
+base::Bytes Prefetcher::slot_bytes() const {
+    return base::bytes_of(plan_.largest_unit, base::DType::f32);
+}
+
+// Takes steps until the compute of this use: the gathers before it are those still missing for the uses
+// up to depth ahead. They are enqueued here, so before the compute, whatever the host's pace.
+base::ConstSlab Prefetcher::fetch(Entry& e, device::Stream& compute) {
+    Step step;
+    for (;;) {
+        if (!schedule_.next(step)) {
+            base::fail("the schedule ended before the run did");
+        }
+        if (step.kind == Step::Kind::compute) {
+            break;
+        }
+        gather(step);
+    }
+    Slot& slot = slots_[static_cast<std::size_t>(step.slot)];
+    if (slot.unit != step.unit) {
+        base::fail("slot " + std::to_string(step.slot) + " does not hold unit " +
+                   std::to_string(step.unit));
+    }
+    if (slot.last_use < 0) { // later uses follow in stream order
+        compute.wait(*entry(slot.gathered_for).gather.end);
+        ++waited_;
+    }
+    slot.last_use = step.use;
+    e.record.slot = step.slot;
+    e.record.gather_sequence = slot.sequence;
+    return {reinterpret_cast<const std::byte*>(memory_.view().data() + step.slot * plan_.largest_unit),
+            plan_.units[static_cast<std::size_t>(step.unit)].layout.padded(), base::DType::f32};
+}
+
+void Prefetcher::gather(const Step& step) {
+    Slot& slot = slots_[static_cast<std::size_t>(step.slot)];
+    const auto& place = plan_.units[static_cast<std::size_t>(step.unit)];
+    Entry& e = entry(step.use);
+    e.record.gathered = true;
+    e.record.gather_issued = device().now_ns();
+    e.slot_used = nullptr;
+    if (slot.last_use >= 0) {
+        e.slot_used = &entry(slot.last_use).compute;
+        gather_stream_.wait(*e.slot_used->end); // freed in stream order, not by the host
+        ++evicted_;
+    }
+    e.gather.begin->record(gather_stream_);
+    const base::Elements part = place.layout.per_rank();
+    const base::Slab full{reinterpret_cast<std::byte*>(memory_.view().data() +
+                                                       step.slot * plan_.largest_unit),
+                          place.layout.padded(), base::DType::f32};
+    communicator_.all_gather(
+        {arena_.data + place.in_shard_arena * base::size_of(arena_.type), part, arena_.type}, full,
+        "gather of " + units_[static_cast<std::size_t>(step.unit)].name + " for use " +
+            std::to_string(step.use),
+        gather_stream_);
+    e.gather.end->record(gather_stream_);
+    e.record.received = full.bytes() - base::bytes_of(part, arena_.type);
+    slot = {step.unit, step.use, next_sequence(), -1};
+    e.record.gather_sequence = slot.sequence;
+    ++issued_;
+}
+
+} // namespace foregather::schedule

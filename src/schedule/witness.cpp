@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definitions of the figures in the prefetch table, as code.
+#include <foregather/schedule/witness.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace foregather::schedule {
+namespace {
+
+constexpr std::size_t most_samples = 1U << 18;
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+} // namespace
+
+std::string name_of(Verdict verdict) {
+    switch (verdict) {
+    case Verdict::inert:
+        return "inert";
+    case Verdict::issued:
+        return "issued";
+    case Verdict::observed:
+        return "observed";
+    case Verdict::not_observed:
+        return "not observed";
+    }
+    return "";
+}
+
+Verdict worst(Verdict a, Verdict b) {
+    const auto badness = [](Verdict v) {
+        return v == Verdict::not_observed ? 3 : v == Verdict::issued ? 2 : v == Verdict::observed ? 1 : 0;
+    };
+    return badness(a) >= badness(b) ? a : b;
+}
+
+void Samples::add(double value) {
+    if (seen_++ % stride_ != 0) {
+        return;
+    }
+    kept_.push_back(value);
+    if (kept_.size() == most_samples) {
+        for (std::size_t i = 0; i < most_samples / 2; ++i) {
+            kept_[i] = kept_[2 * i];
+        }
+        kept_.resize(most_samples / 2);
+        stride_ *= 2;
+    }
+}
+
+double Samples::quantile(double q) const {
+    if (kept_.empty()) {
+        return 0;
+    }
+    std::vector<double> values = kept_;
+    const double rank = std::ceil(q * static_cast<double>(values.size())) - 1;
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 0.0));
+    std::nth_element(values.begin(), at, values.end());
+    return *at;
+}
+
+Witness::Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves)
+    : depth_(depth), total_uses_(total_uses), judged_compute_ns_(judged_compute_ns), moves_(moves) {}
+
+void Witness::add(const UseRecord& record) {
+    history_.push_back(record);
+    if (record.has_tokens) {
+        sums_.compute_s += seconds(record.compute_end - record.compute_begin);
+        ++sums_.computes;
+    }
+    if (record.gathered) {
+        overlap(record);
+    }
+    // A use can be judged once the use beyond its reach is known, whose gather must not be early.
+    while (judged_up_to_ + depth_ + 1 <= record.use || (record.use + 1 == total_uses_ && judged_up_to_ < total_uses_)) {
+        judge(static_cast<std::size_t>(judged_up_to_ - history_.front().use));
+        ++judged_up_to_;
+    }
+    // Gathers overlap computes since their slot's last use, at most a few uses back; a bound on what is
+    // kept: enough for any slot that is not idle for more than this many uses.
+    while (static_cast<std::int64_t>(history_.size()) > 4 * (depth_ + 2) + 64 &&
+           history_.front().use < judged_up_to_ - 1) {
+        history_.pop_front();
+    }
+}
+
+Exposed exposed_part(const UseRecord& before, const UseRecord& record) {
+    if (!record.gathered || !record.has_tokens) {
+        return {};
+    }
+    return {std::max(before.compute_end, record.gather_issued),
+            std::min(record.compute_begin, record.gather_end)};
+}
+
+void Witness::overlap(const UseRecord& record) {
+    ++sums_.gathers;
+    sums_.gather_s += seconds(record.gather_end - record.gather_begin);
+    const UseRecord none;
+    const UseRecord& before = history_.size() > 1 ? history_[history_.size() - 2] : none;
+    const std::int64_t exposed = exposed_part(before, record).ns();
+    sums_.exposed_s += seconds(exposed);
+    sums_.exposed_gathers += exposed > 0 ? 1 : 0;
+    for (auto past = history_.rbegin() + 1; past != history_.rend(); ++past) {
+        if (past->compute_end <= record.gather_begin) {
+            break;
+        }
+        if (past->has_tokens) {
+            const std::int64_t from = std::max(past->compute_begin, record.gather_begin);
+            const std::int64_t to = std::min(past->compute_end, record.gather_end);
+            sums_.overlapped_s += seconds(std::max<std::int64_t>(to - from, 0));
+        }
+    }
+    const std::int64_t could =
+        std::max({record.gather_issued, last_gather_end_, record.slot_free});
+    late_.add(seconds(std::max<std::int64_t>(record.gather_begin - could, 0)));
+    last_gather_end_ = record.gather_end;
+}
+
+void Witness::judge(std::size_t index) {
+    const UseRecord& now = history_[index];
+    const std::int64_t left = total_uses_ - 1 - now.use;
+    const auto reach = static_cast<std::size_t>(std::min<std::int64_t>(depth_, left));
+    std::int64_t issued = 0;
+    std::int64_t begun = 0;
+    bool gather_follows = false;
+    for (std::size_t k = 1; k < history_.size() - index; ++k) {
+        const UseRecord& later = history_[index + k];
+        const bool before_compute = later.gather_sequence < now.compute_sequence;
+        issued += k <= reach && before_compute ? 1 : 0;
+        if (later.gathered && k > reach && before_compute && wrong_.empty()) {
+            wrong_ = "use " + std::to_string(later.use) + " was gathered before compute " +
+                     std::to_string(now.use) + ", more than " + std::to_string(depth_) + " ahead";
+        }
+        begun += later.gathered && later.gather_begin < now.compute_end ? 1 : 0;
+        gather_follows = gather_follows || (later.gathered && k <= std::max<std::size_t>(reach, 1));
+    }
+    if (issued != static_cast<std::int64_t>(reach) && wrong_.empty()) {
+        wrong_ = "at use " + std::to_string(now.use) + " " + std::to_string(issued) +
+                 " later uses were issued, not " + std::to_string(reach);
+    }
+    if (left >= depth_ && (least_issued_ < 0 || issued < least_issued_)) {
+        least_issued_ = issued;
+    }
+    if (now.gathered && depth_ > 0 && now.use > 0 && index > 0 &&
+        now.gather_sequence < history_[index - 1].compute_sequence) {
+        ++sums_.ahead_gathers;
+    }
+    const std::int64_t length = now.compute_end - now.compute_begin;
+    if (gather_follows && now.has_tokens && left >= std::max(depth_, 1) && length >= judged_compute_ns_) {
+        ++sums_.judged;
+        begun_uses_ += begun >= 1 ? 1 : 0;
+        begun_.add(static_cast<double>(begun));
+        compute_.add(seconds(length));
+    }
+}
+
+PrefetchFigures Witness::figures() const {
+    PrefetchFigures f = sums_;
+    f.requested = depth_;
+    f.order_wrong = moves_ && !wrong_.empty();
+    f.issued_ahead = std::max<std::int64_t>(least_issued_, 0);
+    f.begun_ahead = begun_.quantile(0.5);
+    f.begun_share = f.judged > 0 ? static_cast<double>(begun_uses_) / static_cast<double>(f.judged) : 0;
+    f.late_median_s = late_.quantile(0.5);
+    f.late_p95_s = late_.quantile(0.95);
+    const auto say = [&f](Verdict verdict, std::string reason) {
+        f.verdict = verdict;
+        f.reason = std::move(reason);
+    };
+    if (!moves_) {
+        say(Verdict::inert, "nothing is gathered");
+    } else if (!wrong_.empty()) {
+        say(Verdict::not_observed, wrong_);
+    } else if (f.judged < 8) {
+        say(Verdict::issued, "the order is right; " + std::to_string(f.judged) +
+                                 " uses are long enough for the clock, 8 are needed");
+    } else if (depth_ > 0 && 2 * begun_uses_ < f.judged) {
+        say(Verdict::not_observed, "at fewer than half of the judged uses a later gather had begun");
+    } else if (depth_ == 0 && begun_uses_ > 0) {
+        say(Verdict::not_observed, "a gather began before the compute before it had ended");
+    } else if (f.late_median_s > compute_.quantile(0.5) / 2) {
+        say(Verdict::not_observed, "gathers begin late: median lateness exceeds half the median compute");
+    } else {
+        say(Verdict::observed, "");
+    }
+    return f;
+}
+
+} // namespace foregather::schedule

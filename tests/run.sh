@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the tests that `make` built, all or one kind of them, and counts them: the last line is the count.
+# It decides neither what is tested nor how programs are built; `make check` and its kin call it.
+#
+#   tests/run.sh [all|unit|mpi|self|golden|tools]
+#   BUILD   folder of the test programs (build/release-host)
+#   RANKS   sizes to run the MPI tests at ("1 2 3 4"); with fewer than these, tests may skip at all of them
+#   VENV    Python packages for golden and tools (.venv);   PYTHON  any Python 3, for counting (python3)
+#   MPIRUN  (mpirun);   LIMIT  seconds that one program may take (600)
+set -u
+export LC_ALL=C
+cd "$(dirname "$0")/.." || exit 1
+
+build=${BUILD:-build/release-host}
+every_size="1 2 3 4"
+sizes=${RANKS:-$every_size}
+venv=${VENV:-.venv}
+python=${PYTHON:-python3}
+mpirun=${MPIRUN:-mpirun}
+limit=${LIMIT:-600}
+
+# Ranks may outnumber cores, and root may run in a container, where ranks may not read each other's memory.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Tests of refused allocations need what the program has without a sanitizer: no memory, not an abort.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}
+
+logs=$(mktemp -d) || exit 1
+trap 'rm -rf "$logs"' EXIT
+passed=0 failed=0 skipped=0
+
+# count FILE LIST: prints "passed failed skipped" of a report of GoogleTest or pytest (both JUnit's XML), and
+# appends each test that ran or skipped to LIST. A report that is absent or torn counts as nothing.
+count() {
+    "$python" - "$@" <<'END'
+import sys
+import xml.etree.ElementTree as xml
+
+try:
+    cases = list(xml.parse(sys.argv[1]).iter("testcase"))
+except (OSError, xml.ParseError):
+    cases = []
+counts = {"ran": 0, "failed": 0, "skipped": 0}
+with open(sys.argv[2], "a") as names:
+    for case in cases:
+        if case.find("failure") is not None or case.find("error") is not None:
+            state = "failed"
+        elif case.find("skipped") is not None or case.get("result") == "skipped":
+            state = "skipped"
+        elif case.get("status") == "notrun":
+            continue
+        else:
+            state = "ran"
+        counts[state] += 1
+        print(state, f"{case.get('classname')}.{case.get('name')}", file=names)
+print(counts["ran"], counts["failed"], counts["skipped"])
+END
+}
+
+# part NAME COMMAND...: runs a command that reports to $logs/NAME.xml; one line if all is well, else its log.
+part() {
+    local name=$1 begin=$EPOCHREALTIME rc p f s tenths
+    shift
+    timeout -k 10 "$limit" "$@" > "$logs/$name.log" 2>&1 < /dev/null
+    rc=$?
+    read -r p f s < <(count "$logs/$name.xml" "$logs/tests")
+    if [ "$f" = 0 ] && { [ "$rc" != 0 ] || [ "$((p + s))" = 0 ]; }; then
+        f=1
+        echo "ended with status $rc, and its report has no failed test: it died, hung or ran nothing" \
+            >> "$logs/$name.log"
+    fi
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    tenths=$(((${EPOCHREALTIME/./} - ${begin/./}) / 100000))
+    printf '%-5s %-18s %d passed, %d failed, %d skipped (%d.%d s)\n' \
+        "$([ "$f" = 0 ] && echo ok || echo FAIL)" "$name" "$p" "$f" "$s" $((tenths / 10)) $((tenths % 10))
+    [ "$f" = 0 ] || sed 's/^/    | /' "$logs/$name.log"
+}
+
+# at_size NAME RANKS PROGRAM: one GoogleTest program under mpirun.
+at_size() {
+    part "$1" "$mpirun" --oversubscribe --bind-to none -n "$2" "$3" --gtest_output="xml:$logs/$1.xml"
+}
+
+# nowhere LIST: the tests that skipped at every size. They count as failed, unless sizes were left out.
+nowhere() {
+    local test
+    for test in $(awk '$1 == "skipped" { s[$2] = 1 } $1 != "skipped" { r[$2] = 1 }
+                       END { for (t in s) if (!(t in r)) print t }' "$1" | sort); do
+        if [ "$sizes" = "$every_size" ]; then
+            failed=$((failed + 1))
+            echo "FAIL  $test skipped at every size ($sizes): it tests nothing"
+        else
+            echo "note  $test skipped at every size asked for ($sizes)"
+        fi
+    done
+}
+
+at_all_sizes() { # NAME PROGRAM
+    local n
+    : > "$logs/tests"
+    for n in $sizes; do
+        at_size "$1-$n-ranks" "$n" "$2"
+    done
+    nowhere "$logs/tests"
+}
+
+# verdict WHAT RIGHT: counts a check of the harness itself; $logs/caught is its log.
+verdict() {
+    if [ "$2" = 1 ]; then
+        passed=$((passed + 1))
+        echo "ok    $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL  $1"
+        sed 's/^/    | /' "$logs/caught"
+    fi
+}
+
+# caught PROGRAM RANKS SECONDS TIMES PATTERN: the program must count as failed within so many seconds, with
+# PATTERN in TIMES lines of what it printed.
+caught() {
+    local begin=$SECONDS seen right=0
+    (
+        failed=0
+        at_size "$1" "$2" "$build/self_$1"
+        [ "$failed" != 0 ]
+    ) > "$logs/caught" 2>&1 && right=1
+    seen=$(grep -cE -e "$5" "$logs/caught")
+    [ "$seen" = "$4" ] && [ $((SECONDS - begin)) -le "$3" ] || right=0
+    verdict "self $1 at $2 ranks: caught, $seen of $4 lines, $((SECONDS - begin)) of at most $3 s" "$right"
+}
+
+self() {
+    local right
+    export FOREGATHER_TEST_TIMEOUT=3
+    caught fails_on_one_rank 1 20 1 'this failure must be reported$'
+    caught fails_on_one_rank 3 20 1 'rank 2 of 3:$'
+    caught throws_on_one_rank 2 20 1 'this exception must be reported'
+    caught hangs 2 20 1 'watchdog: rank 1 of 2 has been in SelfTest.one_rank_never_arrives'
+    caught leaves_early 3 20 1 'watchdog: rank 1 of 3 has been at the end of SelfTest.one_rank_leaves'
+    caught dies 2 20 1 ' RUN .*SelfTest.one_rank_ends_in_the_middle'
+    export FOREGATHER_TEST_TIMEOUT=30
+    caught missing_from_a_gather 3 15 1 'foregather: .*gather of layer\.1.*; rank 1 \([^,]*\) did not arrive'
+    caught missing_from_a_gather 3 15 1 'did not arrive'
+    caught missing_from_a_board 3 15 1 'foregather: .*layer\.1.*; rank 1 of the shard group did not'
+    unset FOREGATHER_TEST_TIMEOUT
+
+    (sizes=$every_size && at_all_sizes skips_everywhere "$build/self_skips_everywhere") > "$logs/caught" 2>&1
+    right=$(grep -c '^FAIL  SelfTest.needs_more_ranks_than_any_run_has skipped at every size' "$logs/caught")
+    verdict "self skips_everywhere: a test that ran nowhere is caught" "$right"
+    BUILD="$logs/none" "$PWD/tests/run.sh" unit > "$logs/caught" 2>&1
+    [ $? = 1 ] && [ "$(tail -n 1 "$logs/caught")" = "0 passed, 1 failed, 0 skipped" ] && right=1 || right=0
+    verdict "self no programs: a run without tests fails" "$right"
+}
+
+python_tests() { # NAME FOLDER...
+    local name=$1
+    shift
+    part "$name" "$venv/bin/python" -m pytest -q "$@" --junitxml="$logs/$name.xml"
+}
+
+run() {
+    case $1 in
+    unit) part unit "$build/unit_tests" --gtest_output="xml:$logs/unit.xml" ;;
+    mpi) at_all_sizes mpi "$build/mpi_tests" ;;
+    self) self ;;
+    golden) limit=${LIMIT:-3600} python_tests golden tests/golden tests/field ;;
+    tools) limit=${LIMIT:-3600} python_tests tools tests/tools ;;
+    all) for kind in unit mpi self tools golden; do run "$kind"; done ;;
+    *)
+        echo "usage: tests/run.sh [all|unit|mpi|self|golden|tools]" >&2
+        exit 2
+        ;;
+    esac
+}
+
+run "${1:-all}"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

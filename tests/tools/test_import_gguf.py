@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GGUF file of architecture llama becomes the weights file that its Hugging Face original would
+give.
+
+Decides what is undone (row order), rebuilt (config, tokenizer) and refused; dequantisation is the
+gguf package's.
+"""
+
+import json
+
+import gguf
+import h5py
+import numpy as np
+import pytest
+import reference
+from checkpoints import write_folder
+from conftest import GOLDEN
+from fixtures import llama_config, random_arrays, write_tokens
+from foregather_tools.gguf_rope import llama3_factors
+from gguf_files import write_gguf
+from tokenizers import Tokenizer
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "vocab_size": 40,
+}
+BYTE_TOKENS = {
+    "model": "gpt2",
+    "pre": "gpt-2",
+    "tokens": ["<|end|>", "a", "b", "c", "Ġ", "ab", "1", "Ġa"],
+    "token_type": [3, 1, 1, 1, 1, 1, 1, 1],
+    "merges": ["a b", "Ġ a"],
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
+def both(tool, tmp_path, seed=1, **changes):
+    """The same random Llama imported from a folder and from GGUF."""
+    config = llama_config(**(SIZES | changes))
+    arrays = random_arrays(config, seed)
+    paths = tmp_path / "folder.h5", tmp_path / "gguf.h5"
+    folder = write_folder(tmp_path / "m", config, arrays)
+    file = write_gguf(tmp_path / "m.gguf", config, arrays)
+    for source, path in zip((folder, file), paths):
+        said = tool("import_model", source, path)
+        assert said.status == 0, said.err
+    return paths
+
+
+def refused(tool, tmp_path, config=None, arrays=None, **options) -> str:
+    """What is said when the GGUF file is refused."""
+    config = config or llama_config(**SIZES)
+    arrays = arrays or random_arrays(config, 1)
+    file = write_gguf(tmp_path / "m.gguf", config, arrays, **options)
+    said = tool("import_model", file, tmp_path / "w.h5")
+    assert said.status == 2 and list(tmp_path.glob("w.h5*")) == []
+    return said.err
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"attention_bias": True, "mlp_bias": True},
+        {"head_dim": 16, "rope_theta": 5e5, "rms_norm_eps": 1e-6},
+    ],
+)
+def test_h4_gguf_and_folder_give_the_same_weights_and_config(tool, tmp_path, changes):
+    paths = both(tool, tmp_path, **changes)
+    configs = [reference.read_weights(path)[0] for path in paths]
+    for key in ("bos_token_id", "eos_token_id"):
+        assert key not in configs[1]
+    assert configs[0] == configs[1]
+    hashes = []
+    for path in paths:
+        with h5py.File(path) as file:
+            hashes.append(file.attrs["content_sha256"])
+    assert hashes[0] == hashes[1]
+
+
+def test_h4_row_order_matters_and_is_undone(tool, tmp_path):
+    folder, imported = both(tool, tmp_path)
+    tokens = write_tokens(tmp_path / "t.h5", [list(range(12))])
+    right = reference.score(folder, tokens)[0].logprob[1:]
+    np.testing.assert_allclose(reference.score(imported, tokens)[0].logprob[1:], right, atol=1e-12)
+    config, arrays = reference.read_weights(folder)
+    from gguf_files import permute
+
+    for name in arrays:
+        if ".q_proj." in name:
+            arrays[name] = permute(arrays[name], config["num_attention_heads"])
+        elif ".k_proj." in name:
+            arrays[name] = permute(arrays[name], config["num_key_value_heads"])
+    wrong = reference.forward(config, arrays, np.arange(12)).logprob[1:]
+    assert np.abs(wrong - right).max() > 0.01
+
+
+def test_h4_quantised_rows_stay_close_to_the_original(tool, tmp_path):
+    config = llama_config(**SIZES)
+    arrays = random_arrays(config, 1)
+    file = write_gguf(tmp_path / "m.gguf", config, arrays, kind=gguf.GGMLQuantizationType.Q8_0)
+    assert tool("import_model", file, tmp_path / "w.h5").status == 0
+    _, stored = reference.read_weights(tmp_path / "w.h5")
+    for name in (
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.1.self_attn.k_proj.weight",
+    ):
+        left, right = stored[name], arrays[name].astype(np.float64)
+        cosine = (
+            (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+        )
+        assert cosine.min() > 0.99 and (left != right).any()
+
+
+def test_llama3_factors_are_recognised(tool, tmp_path):
+    config = llama_config(**SIZES | {"rope_theta": 5e5, "head_dim": 64})
+    factors = llama3_factors(5e5, 64, 8.0, 1.0, 4.0, 8192).astype("<f4")
+    assert factors[0] == 1.0 and factors[-1] == 8.0 and len(set(factors)) > 3
+    file = write_gguf(
+        tmp_path / "m.gguf",
+        config,
+        random_arrays(config, 1),
+        tensors={"rope_freqs.weight": factors},
+    )
+    said = tool("import_model", file, tmp_path / "w.h5")
+    assert said.status == 0 and "rope_freqs.weight" in said.err
+    with h5py.File(tmp_path / "w.h5") as stored:
+        scaling = json.loads(stored["config"][()])["rope_scaling"]
+    assert scaling == {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    full = reference.inverse_frequencies(config | {"rope_scaling": scaling})
+    np.testing.assert_allclose(full, reference.inverse_frequencies(config) / factors, rtol=1e-6)
+
+
+def test_other_factors_are_refused(tool, tmp_path):
+    factors = {"rope_freqs.weight": np.array([1, 1, 2, 3], "<f4")}
+    assert "not those of llama3 scaling" in refused(tool, tmp_path, tensors=factors)
+
+
+@pytest.mark.parametrize(
+    "extra, said",
+    [
+        ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "rope type yarn"),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, "rope type linear"),
+        ({"rope.scaling.factor": 4.0}, "rope type linear"),
+        ({"rope.dimension_count": 4}, "llama.rope.dimension_count: 4 differs"),
+        ({"attention.value_length": 4}, "llama.attention.value_length: 4 differs"),
+        ({"expert_count": 8}, "llama.expert_count: 8 is not supported"),
+        ({"logit_scale": 0.5}, "llama.logit_scale: unknown key"),
+        ({"attention.sliding_window": 4096}, "llama.attention.sliding_window: unknown key"),
+        ({"attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon: missing"),
+        ({"attention.head_count_kv": [2, 1]}, "differs from layer to layer"),
+        ({"vocab_size": 41}, "llama.vocab_size is 41, token_embd.weight has 40 rows"),
+    ],
+)
+def test_metadata_that_cannot_be_represented_are_refused(tool, tmp_path, extra, said):
+    assert said in refused(tool, tmp_path, extra=extra)
+
+
+def test_other_architectures_parts_and_broken_files_are_refused(tool, tmp_path):
+    assert "architecture qwen2 is not" in refused(tool, tmp_path, architecture="qwen2")
+    whole = (tmp_path / "m.gguf").read_bytes()
+    for broken in (whole[:100], whole[:-200], b"GGML" + whole[4:], b""):
+        (tmp_path / "m.gguf").write_bytes(broken)
+        said = tool("import_model", tmp_path / "m.gguf", tmp_path / "w.h5")
+        assert said.status == 2 and "no whole GGUF file" in said.err
+
+
+def test_unexpected_tensors_are_refused_under_their_own_name(tool, tmp_path):
+    tensors = {"blk.0.attn_q_norm.weight": np.ones(8, "<f4")}
+    assert "unexpected: blk.0.attn_q_norm.weight (8,)" in refused(tool, tmp_path, tensors=tensors)
+
+
+@pytest.mark.parametrize(
+    "name, text, tokens",
+    [
+        ("gpt-2", "ab a<|end|>c", ["ab", "Ġa", "<|end|>", "c"]),
+        ("smollm", "ab11", ["ab", "1", "1"]),
+        ("llama-bpe", "ab a1", ["ab", "Ġa", "1"]),
+    ],
+)
+def test_tokenizer_is_built_from_vocabulary_and_merges(tool, tmp_path, name, text, tokens):
+    config = llama_config(**SIZES | {"vocab_size": len(BYTE_TOKENS["tokens"])})
+    file = write_gguf(
+        tmp_path / "m.gguf", config, random_arrays(config, 1), tokenizer=BYTE_TOKENS | {"pre": name}
+    )
+    assert tool("import_model", file, tmp_path / "w.h5").status == 0
+    with h5py.File(tmp_path / "w.h5") as stored:
+        tokenizer = Tokenizer.from_str(stored["tokenizer"][()].decode())
+        assert json.loads(stored["config"][()])["bos_token_id"] == 0
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    assert encoding.tokens == tokens and tokenizer.decode(encoding.ids, False) == text
+
+
+@pytest.mark.parametrize("change", [{"pre": "default"}, {"pre": "tekken"}, {"model": "llama"}])
+def test_tokenizers_that_cannot_be_rebuilt_are_left_out_and_said(tool, tmp_path, change):
+    config = llama_config(**SIZES | {"vocab_size": len(BYTE_TOKENS["tokens"])})
+    file = write_gguf(
+        tmp_path / "m.gguf", config, random_arrays(config, 1), tokenizer=BYTE_TOKENS | change
+    )
+    said = tool("import_model", file, tmp_path / "w.h5")
+    assert said.status == 0 and "no /tokenizer is stored" in said.err
+    with h5py.File(tmp_path / "w.h5") as stored:
+        assert "tokenizer" not in stored and "tokenizer_sha256" not in stored.attrs
+
+
+def test_given_tokenizer_is_stored_in_place_of_the_built_one(tool, tmp_path):
+    config = llama_config(**SIZES)
+    file = write_gguf(tmp_path / "m.gguf", config, random_arrays(config, 1))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    given = ("--tokenizer", tmp_path / "tokenizer.json")
+    assert tool("import_model", file, tmp_path / "w.h5", *given).status == 0
+    with h5py.File(tmp_path / "w.h5") as stored:
+        assert stored["tokenizer"][()] == b"{}"
+
+
+def test_h4_smollm2_scores_as_the_reference_says(smollm_weights):
+    config, arrays = reference.read_weights(smollm_weights)
+    assert config["rms_norm_eps"] == 1e-5 and config["rope_theta"] == 1e5
+    with h5py.File(GOLDEN / "smollm2-135m" / "expected.h5") as file:
+        tokens = file["tokens"][:64].astype(np.int64)
+        expected = file["logprob"][:64]
+    found = reference.forward(config, arrays, tokens).logprob
+    assert np.nanmax(np.abs(found - expected)) < 1e-4

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Case T05, no key is dropped (with a3): one fault at a time in a good deck or on the command line
+// gives one message with place, key, reason and the nearest key.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "good_deck.hpp"
+
+namespace foregather::deck::test {
+namespace {
+
+struct Fault {
+    const char* name;
+    std::string deck;
+    std::vector<std::string> overrides;
+    std::string said; // the whole message
+};
+
+std::string after_good(const std::string& lines) {
+    return good_deck + lines;
+}
+
+const std::vector<Fault> faults = {
+    {"UnknownKey",
+     after_good("[fsdp]\nforward_prefech = 1\n"),
+     {},
+     "score.deck:12: unknown key fsdp.forward_prefech (did you mean fsdp.forward_prefetch?)"},
+    {"UnknownKeyLettersSwapped",
+     after_good("[fsdp]\nforward_prefecth = 1\n"),
+     {},
+     "score.deck:12: unknown key fsdp.forward_prefecth (did you mean fsdp.forward_prefetch?)"},
+    {"UnknownKeyOfAnotherSectionWithAWordInCommon", // a3
+     after_good("prefetch_dept = 1\n"),
+     {},
+     "score.deck:11: unknown key batch.prefetch_dept (did you mean fsdp.forward_prefetch?)"},
+    {"UnknownKeyLikeNoOther",
+     after_good("[fsdp]\nxyzzy = 1\n"),
+     {},
+     "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, piece_bytes)"},
+    {"KnownKeyInTheWrongSection",
+     after_good("[job]\nforward_prefetch = 1\n"),
+     {},
+     "score.deck:12: unknown key job.forward_prefetch (wrong section: did you mean "
+     "fsdp.forward_prefetch?)"},
+    {"KnownKeyOfTwoOtherSections",
+     after_good("[fsdp]\ntokens = 1\n"),
+     {},
+     "score.deck:12: unknown key fsdp.tokens (wrong section: did you mean data.tokens or "
+     "batch.tokens?)"},
+    {"UnknownSection",
+     after_good("[fdsp]\nforward_prefetch = 1\n"),
+     {},
+     "score.deck:11: unknown section [fdsp] (did you mean [fsdp]?)"},
+    {"UnknownSectionOfATrainingJob",
+     after_good("[train]\nlearning_rate = 1\n"),
+     {},
+     "score.deck:11: unknown section [train] (sections: job, model, data, device, mesh, fsdp, "
+     "comm, batch, output)"},
+    {"SectionInWrongCase",
+     after_good("[FSDP]\nforward_prefetch = 1\n"),
+     {},
+     "score.deck:11: unknown section [FSDP] (case matters: did you mean [fsdp]?)"},
+    {"KeyInWrongCase",
+     after_good("[fsdp]\nForward_Prefetch = 1\n"),
+     {},
+     "score.deck:12: unknown key fsdp.Forward_Prefetch (case matters: did you mean "
+     "fsdp.forward_prefetch?)"},
+    {"KeyBeforeAnySection",
+     "forward-prefetch = 1\n" + good_deck,
+     {},
+     "score.deck:1: key forward_prefetch comes before any section (write [fsdp] and below it "
+     "forward_prefetch = ...)"},
+    {"WholeKeyBeforeAnySection",
+     "job.strict = true\n" + good_deck,
+     {},
+     "score.deck:1: key job.strict comes before any section (write [job] and below it strict = "
+     "...)"},
+    {"KeyOfNoSectionBeforeAnySection",
+     "xyzzy = true\n" + good_deck,
+     {},
+     "score.deck:1: key xyzzy comes before any section (sections: job, model, data, device, mesh, "
+     "fsdp, comm, batch, output)"},
+    {"KeyTwice",
+     after_good("[fsdp]\nforward_prefetch = 1\nforward-prefetch = 1\n"),
+     {},
+     "score.deck:13: fsdp.forward_prefetch is given twice (first at score.deck:12)"},
+    {"ValueWithAUnitThatTheKeyDoesNotTake",
+     after_good("[fsdp]\nforward_prefetch = 8 parsecs\n"),
+     {},
+     "score.deck:12: fsdp.forward_prefetch takes a whole number, 0 to 64, not \"8 parsecs\""},
+    {"ValueOutOfRange",
+     after_good("[fsdp]\nforward_prefetch = -1\n"),
+     {},
+     "score.deck:12: fsdp.forward_prefetch is out of range: it takes a whole number, 0 to 64, not "
+     "\"-1\""},
+    {"MisspeltRequiredKeyIsToldOnce",
+     "[job]\nnmae = score\n" + good_deck.substr(good_deck.find("[model]")),
+     {},
+     "score.deck:2: unknown key job.nmae (did you mean job.name?)"},
+    {"MisspeltSectionOfARequiredKeyIsToldOnce",
+     "[jbo]\nname = score\n" + good_deck.substr(good_deck.find("[model]")),
+     {},
+     "score.deck:1: unknown section [jbo] (did you mean [job]?)"},
+    {"RequiredKeyMissing",
+     good_deck.substr(good_deck.find("[model]")),
+     {},
+     "score.deck: job.name is required and not given (What to do. score: the log-probability of "
+     "every token.)"},
+    {"LineUnknownKey",
+     good_deck,
+     {"--fsdp.forward_prefech=1"},
+     "command line: unknown key fsdp.forward_prefech (did you mean fsdp.forward_prefetch?)"},
+    {"LineAbbreviatedKey",
+     good_deck,
+     {"--fsdp.forward_pre=1"},
+     "command line: unknown key fsdp.forward_pre (did you mean fsdp.forward_prefetch?)"},
+    {"LineShortAbbreviation",
+     good_deck,
+     {"--fsdp.f=1"},
+     "command line: unknown key fsdp.f (did you mean fsdp.forward_prefetch?)"},
+    {"LineWrongSection",
+     good_deck,
+     {"--job.shard=1"},
+     "command line: unknown key job.shard (wrong section: did you mean mesh.shard?)"},
+    {"LineUnknownSection",
+     good_deck,
+     {"--train.learning_rate=1"},
+     "command line: unknown key train.learning_rate (sections: job, model, data, device, mesh, "
+     "fsdp, comm, batch, output)"},
+    {"LineWrongCase",
+     good_deck,
+     {"--FSDP.Forward-Prefetch=1"},
+     "command line: unknown key FSDP.Forward_Prefetch (case matters: did you mean "
+     "fsdp.forward_prefetch?)"},
+    {"LineWithoutSection",
+     good_deck,
+     {"--forward_prefetch=1"},
+     "command line: \"--forward_prefetch=1\" is not --section.key=value"},
+    {"LineWithoutValue",
+     good_deck,
+     {"--fsdp.forward_prefetch"},
+     "command line: \"--fsdp.forward_prefetch\" is not --section.key=value"},
+    {"LineStrayWord",
+     good_deck,
+     {"fsdp.forward_prefetch=1"},
+     "command line: \"fsdp.forward_prefetch=1\" is not --section.key=value"},
+    {"LineOneDash",
+     good_deck,
+     {"-fsdp.forward_prefetch=1"},
+     "command line: \"-fsdp.forward_prefetch=1\" is not --section.key=value"},
+    {"LineTwice",
+     good_deck,
+     {"--mesh.shard=1", "--mesh.shard=1"},
+     "command line: mesh.shard is given twice"},
+    {"LineUnit",
+     good_deck,
+     {"--fsdp.forward_prefetch=8 parsecs"},
+     "command line: fsdp.forward_prefetch takes a whole number, 0 to 64, not \"8 parsecs\""},
+    {"LineOutOfRange",
+     good_deck,
+     {"--fsdp.forward_prefetch=-1"},
+     "command line: fsdp.forward_prefetch is out of range: it takes a whole number, 0 to 64, not "
+     "\"-1\""},
+};
+
+class T05DeckRefusal : public testing::TestWithParam<Fault> {};
+
+TEST_P(T05DeckRefusal, IsOneMessageWithPlaceKeyReasonAndNearestKey) {
+    ASSERT_EQ(refusal(good_deck), "");
+    EXPECT_EQ(refusal(GetParam().deck, GetParam().overrides), GetParam().said);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, T05DeckRefusal, testing::ValuesIn(faults),
+                         [](const auto& fault) { return std::string(fault.param.name); });
+
+TEST(DeckRefusal, TellsAllErrorsAtOnceInTheOrderOfTheLinesThenTheCommandLine) {
+    const std::string said = refusal("title = x\n"
+                                     "[job]\n"
+                                     "name = scroe\n"
+                                     "strict = maybe\n"
+                                     "[modle]\n"
+                                     "weights = w.h5\n"
+                                     "[data]\n"
+                                     "tokens = t.h5\n"
+                                     "max_documents = 1e3\n"
+                                     "tokens = u.h5\n"
+                                     "nonsense\n",
+                                     {"--batch.tokens=0", "--mesh.shrad=1"});
+    EXPECT_EQ(
+        said,
+        "score.deck:1: key title comes before any section (write [job] and below it title = "
+        "...)\n"
+        "score.deck:3: job.name takes score, not \"scroe\" (did you mean score?)\n"
+        "score.deck:4: job.strict takes true or false, not \"maybe\"\n"
+        "score.deck:5: unknown section [modle] (did you mean [model]?)\n"
+        "score.deck:9: data.max_documents takes a whole number, 0 or more, not \"1e3\"\n"
+        "score.deck:10: data.tokens is given twice (first at score.deck:8)\n"
+        "score.deck:11: \"nonsense\" is not a line of a deck: write [section], key = value or "
+        "# comment\n"
+        "command line: unknown key mesh.shrad (did you mean mesh.shard?)\n"
+        "command line: batch.tokens is out of range: it takes a whole number, 1 to "
+        "2147483647, not \"0\"\n"
+        "score.deck: output.file is required and not given (Results file.)");
+}
+
+TEST(DeckRefusal, GivesNoHintThatIsFarFetched) {
+    EXPECT_EQ(refusal(good_deck, {"--data.window=4"}),
+              "command line: unknown key data.window (keys of [data]: tokens, max_documents, "
+              "any_tokenizer)");
+}
+
+TEST(DeckRefusal, CutsLongAndUnprintableTextInMessages) {
+    const std::string said = refusal(good_deck + "[fsdp]\n" + std::string(1 << 20, 'k') + " = 1\n");
+    EXPECT_LT(said.size(), 300u);
+    EXPECT_EQ(refusal(good_deck + "[fsdp]\n\x1B[2J\n"),
+              "score.deck:12: \"?[2J\" is not a line of a deck: write [section], key = value or # "
+              "comment");
+}
+
+} // namespace
+} // namespace foregather::deck::test

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run killed at any moment leaves a PATH.part that opens, whose marked packs are whole, and no final
+// name. The run is a child process with an MPI of its own.
+#include <mpi.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "../../mpi/io/results_fixture.hpp"
+
+namespace foregather::io {
+namespace {
+
+using namespace testing;
+
+// Where the child kills itself.
+enum class Moment { laid_out, written, flushed, written_again };
+
+class KilledWriter : public ::testing::Test {
+protected:
+    KilledWriter() { write_tokens(directory / "t.h5"); }
+
+    // Runs `work` as an MPI job of one rank in a child, which must end by SIGKILL.
+    void run_and_kill(const std::function<void(ResultsFile&)>& work) const {
+        const ::pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            work_and_die(work);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    }
+    [[noreturn]] void work_and_die(const std::function<void(ResultsFile&)>& work) const {
+        try {
+            // Open MPI starts no daemon, and leaves what it leaves in the test's own directory.
+            ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 1);
+            ::setenv("OMPI_MCA_orte_tmpdir_base", (directory / "").c_str(), 1);
+            MPI_Init(nullptr, nullptr);
+            const mesh::Control control(MPI_COMM_WORLD);
+            const TokenFile tokens(directory / "t.h5");
+            ResultsFile file(control, {path, true, "killed"}, ScoreLayout{tokens, 6}, {},
+                             {{"/provenance/deck_text", "a deck"}});
+            work(file);
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "%s\n", error.what());
+        }
+        ::_exit(1);
+    }
+    [[noreturn]] static void die() {
+        std::raise(SIGKILL);
+        std::abort();
+    }
+    // What every killed run leaves: a file that opens, without the mark of completeness, and in which the
+    // documents of marked packs are whole.
+    void check_part() const {
+        EXPECT_FALSE(std::filesystem::exists(path));
+        EXPECT_EQ(string_attribute(part, "/", "format"), "foregather.results");
+        EXPECT_EQ(raw_text(part, "/provenance/deck_text"), "a deck");
+        EXPECT_FALSE(has_attribute(part, "/", "complete"));
+        const auto done = all_of<std::uint8_t>(part, "/provenance/packs_done");
+        const auto logprob = all_of<float>(part, "/score/logprob");
+        const auto nll = all_of<double>(part, "/score/document_nll");
+        ASSERT_EQ(logprob.size(), 15U);
+        for (std::size_t d = 0; d < done.size(); ++d) {
+            if (done[d] == 1) {
+                const Scores expected = scores_of(static_cast<std::int64_t>(d));
+                EXPECT_EQ(nll[d], expected.nll);
+                for (std::size_t i = 1; i < expected.logprob.size(); ++i) {
+                    EXPECT_EQ(logprob[static_cast<std::size_t>(offsets[d]) + i], expected.logprob[i]);
+                }
+            }
+        }
+        if (std::system("command -v h5dump > /dev/null") == 0) {
+            const std::string command = "h5dump '" + part + "' > /dev/null";
+            EXPECT_EQ(std::system(command.c_str()), 0);
+        }
+    }
+    std::vector<std::uint8_t> marks() const {
+        return all_of<std::uint8_t>(part, "/provenance/packs_done");
+    }
+
+    const Directory directory;
+    const std::string path = directory / "r.h5";
+    const std::string part = path + ".part";
+};
+
+class KilledWriterAt : public KilledWriter, public ::testing::WithParamInterface<Moment> {};
+
+TEST_P(KilledWriterAt, f4_part_opens_and_its_marks_can_be_trusted) {
+    const Moment moment = GetParam();
+    const auto at = [moment](Moment here) {
+        if (here == moment) {
+            die();
+        }
+    };
+    run_and_kill([&](ResultsFile& file) {
+        at(Moment::laid_out);
+        write_document(file, 0);
+        write_document(file, 3);
+        at(Moment::written);
+        file.flush();
+        at(Moment::flushed);
+        write_document(file, 4);
+        at(Moment::written_again);
+    });
+    check_part();
+    const bool flushed = moment == Moment::flushed || moment == Moment::written_again;
+    const std::uint8_t mark = flushed ? 1 : 0;
+    EXPECT_EQ(marks(), (std::vector<std::uint8_t>{mark, 0, 0, mark, 0, 0}));
+}
+
+INSTANTIATE_TEST_SUITE_P(moments, KilledWriterAt,
+                         ::testing::Values(Moment::laid_out, Moment::written, Moment::flushed,
+                                           Moment::written_again));
+
+TEST_F(KilledWriter, f4_kill_at_any_time_while_writing) {
+    for (int trial = 0; trial < 5; ++trial) {
+        int ready[2];
+        ASSERT_EQ(::pipe(ready), 0);
+        const ::pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            work_and_die([&](ResultsFile& file) {
+                for (std::int64_t d = 0;; d = (d + 1) % documents_run) {
+                    write_document(file, d);
+                    file.flush();
+                    if (d == 0) {
+                        static_cast<void>(::write(ready[1], "x", 1));
+                    }
+                }
+            });
+        }
+        ::close(ready[1]);
+        char byte = 0;
+        ASSERT_EQ(::read(ready[0], &byte, 1), 1); // the child writes by now
+        ::close(ready[0]);
+        std::this_thread::sleep_for(std::chrono::microseconds(trial * trial * 500));
+        ASSERT_EQ(::kill(child, SIGKILL), 0);
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFSIGNALED(status));
+        check_part();
+        EXPECT_EQ(marks()[0], 1);
+    }
+}
+
+TEST_F(KilledWriter, next_run_replaces_the_part_and_completes) {
+    run_and_kill([](ResultsFile& file) {
+        file.flush();
+        die();
+    });
+    run_and_kill([](ResultsFile& file) {
+        if (file.note().empty()) {
+            ::_exit(2);
+        }
+        file.finish(std::nullopt, {}, {});
+        die();
+    });
+    EXPECT_FALSE(std::filesystem::exists(part));
+    EXPECT_EQ(number_attribute(path, "/", "complete"), 1.0);
+}
+
+} // namespace
+} // namespace foregather::io

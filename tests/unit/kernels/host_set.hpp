@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host device with a stream and kernels for tests, and numbers to feed them.
+// It decides no tolerance: each test does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <foregather/base/error.hpp>
+#include <foregather/device/device.hpp>
+#include <foregather/device/host_device.hpp>
+#include <foregather/device/host_stream.hpp>
+#include <foregather/kernels/host_kernels.hpp>
+
+namespace foregather::kernels {
+
+struct HostSet {
+    explicit HostSet(int threads = 1)
+        : device(device::make_host_device(threads)),
+          stream(device->stream("compute", device::Priority::normal)),
+          kernels(make_host_kernels(*device, threads, {})) {}
+
+    std::unique_ptr<device::Device> device;
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<Kernels> kernels;
+};
+
+// Numbers in [-scale, scale), the same for the same seed.
+inline std::vector<float> numbers(std::size_t n, std::uint32_t seed, float scale = 1.0F) {
+    std::vector<float> x(n);
+    for (float& value : x) {
+        seed = seed * 1664525U + 1013904223U;
+        value = scale * (static_cast<float>(seed >> 8) / 8388608.0F - 1.0F);
+    }
+    return x;
+}
+
+inline ConstSlab slab_of(const std::vector<float>& x) { return base::slab(ConstFloats(x)); }
+
+// The message and status of the Error that `call` throws; "" if it throws none.
+template <class Call>
+std::string refusal_of(Call call, base::Status status = base::Status::failed) {
+    try {
+        call();
+    } catch (const base::Error& error) {
+        return error.status() == status ? error.what() : "another status: " + std::string(error.what());
+    }
+    return "";
+}
+
+} // namespace foregather::kernels

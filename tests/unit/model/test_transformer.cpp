@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of random models against the definition in double, and what it promises about
+// memory, order, threads and empty packs.
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "configs.hpp"
+#include "memory_weights.hpp"
+#include "reference.hpp"
+
+namespace foregather::model {
+namespace {
+
+using nlohmann::json;
+
+ModelConfig config_with(const json& changes = json::object()) {
+    return parse_config(config_text(changes), "f");
+}
+
+std::vector<std::int32_t> document(std::size_t length, std::int32_t first) {
+    std::vector<std::int32_t> ids;
+    for (std::size_t i = 0; i < length; ++i) {
+        ids.push_back((first + static_cast<std::int32_t>(i * i)) % 101);
+    }
+    return ids;
+}
+
+const std::vector<std::vector<std::int32_t>> documents = {
+    document(64, 3), document(1, 8), document(2, 17), document(200, 5), document(29, 90)};
+
+struct Variant {
+    const char* name;
+    json changes;
+};
+
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+class Models : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(Models, FollowTheDefinition) {
+    const ModelConfig config = config_with(GetParam().changes);
+    const Tensors tensors = random_tensors(config, 11, 0.4F);
+    TinyModel model(config, tensors, {5000});
+    const std::vector<float> scores = model.score(documents);
+    const Reference reference(config, tensors);
+    std::size_t s = 0;
+    for (const auto& ids : documents) {
+        for (const double expected : reference.score(ids)) {
+            ASSERT_NEAR(scores.at(s), expected, 2e-5) << "score " << s;
+            ++s;
+        }
+    }
+    EXPECT_EQ(s, scores.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transformer, Models,
+    ::testing::Values(
+        Variant{"GroupedHeads", json::object()},
+        Variant{"Tied", {{"tie_word_embeddings", true}}},
+        Variant{"OddShapes", {{"hidden_size", 40}, {"intermediate_size", 51},
+                              {"num_key_value_heads", 1}, {"head_dim", 10}}},
+        Variant{"AttentionBias", {{"attention_bias", true}}},
+        Variant{"MlpBias", {{"mlp_bias", true}}},
+        Variant{"HeadsWiderThanTheModel", {{"head_dim", 24}}},
+        Variant{"Llama3Rope", {{"rope_scaling", llama3_rope()}}},
+        Variant{"LargeEpsilon", {{"rms_norm_eps", 0.3}}},
+        Variant{"OneLayer", {{"num_hidden_layers", 1}, {"num_key_value_heads", 4}}}),
+    [](const auto& variant) { return variant.param.name; });
+
+TEST(Transformer, HasTheSameBitsOnAnyNumberOfThreads) {
+    const ModelConfig config = config_with();
+    const Tensors tensors = random_tensors(config, 2, 0.3F);
+    const std::vector<float> expected = TinyModel(config, tensors, {0}, 1).score(documents);
+    EXPECT_EQ(TinyModel(config, tensors, {0}, 2).score(documents), expected);
+    EXPECT_EQ(TinyModel(config, tensors, {0}, 3).score(documents), expected);
+}
+
+TEST(Transformer, LaterPassesAreNotTouchedByEarlierOnes) {
+    const ModelConfig config = config_with();
+    TinyModel model(config, random_tensors(config, 2, 0.3F));
+    const std::vector<float> first = model.score(documents);
+    model.score({document(300, 1), document(50, 2)});
+    EXPECT_EQ(model.score(documents), first);
+}
+
+TEST(Transformer, AllocatesExactlyWhatItAnnounces) {
+    for (const json& changes : {json::object(), json{{"head_dim", 24}, {"num_key_value_heads", 1}}}) {
+        const ModelConfig config = config_with(changes);
+        const auto device = device::make_host_device(1);
+        const base::Bytes before = device->allocated();
+        const Transformer transformer(config, make_chain(config, {0}), *device, 77, 33);
+        EXPECT_EQ((device->allocated() - before).count,
+                  Transformer::activation_bytes(config, 77, 33).count);
+    }
+}
+
+TEST(Transformer, AllocatesNothingWhileRunning) {
+    const ModelConfig config = config_with();
+    TinyModel model(config, random_tensors(config, 2, 0.3F), {5000}, 2);
+    const int before = model.device->allocations();
+    model.score(documents);
+    EXPECT_EQ(model.device->allocations(), before);
+}
+
+TEST(Transformer, EmptyPacksVisitEveryUnitAndComputeNothing) {
+    const ModelConfig config = config_with({{"tie_word_embeddings", true}});
+    TinyModel model(config, filled(config, std::nanf("")), {5000});
+    Pack pack({});
+    model.forward(pack);
+    EXPECT_EQ(model.weights.uses(), model.chain.uses.size());
+    EXPECT_TRUE(pack.logprob.empty());
+}
+
+TEST(Transformer, PacksWithNothingToScoreVisitEveryUnit) {
+    const ModelConfig config = config_with();
+    TinyModel model(config, random_tensors(config, 2, 0.3F), {5000});
+    EXPECT_TRUE(model.score({{1}, {2}, {}}).empty());
+    EXPECT_EQ(model.weights.uses(), model.chain.uses.size());
+}
+
+TEST(Transformer, RowsThatAreNotScoredChangeNothing) {
+    const ModelConfig config = config_with();
+    TinyModel model(config, random_tensors(config, 2, 0.3F));
+    Pack whole({document(40, 7)}), part({document(40, 7)});
+    model.forward(whole);
+    part.rows.erase(part.rows.begin(), part.rows.begin() + 30);
+    part.targets.erase(part.targets.begin(), part.targets.begin() + 30);
+    part.logprob.resize(9);
+    part.greedy.resize(9);
+    model.forward(part);
+    for (std::size_t s = 0; s < 9; ++s) {
+        EXPECT_NEAR(part.logprob[s], whole.logprob[30 + s], 1e-6F);
+    }
+}
+
+TEST(Transformer, RefusesAPackThatDoesNotFit) {
+    const ModelConfig config = config_with();
+    TinyModel model(config, random_tensors(config, 2, 0.3F), {0}, 1, 16);
+    Pack large({document(17, 1)});
+    EXPECT_THROW(model.forward(large), base::Error);
+    Pack uneven({document(9, 1)});
+    uneven.positions.pop_back();
+    EXPECT_THROW(model.forward(uneven), base::Error);
+    Pack untargeted({document(9, 1)});
+    untargeted.targets.pop_back();
+    EXPECT_THROW(model.forward(untargeted), base::Error);
+}
+
+} // namespace
+} // namespace foregather::model
