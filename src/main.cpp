@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -62,11 +63,23 @@ int tell(const base::Error& error) {
     return static_cast<int>(error.status());
 }
 
+// What is decided without MPI is decided alike by every process that a launcher started: one speaks.
+void say_once(const std::string& text) {
+    if (mesh::speaks_before_mpi()) {
+        std::fputs(text.c_str(), stdout);
+    }
+}
+
 int run(int argc, char** argv, const deck::CommandLine& line) {
     job::Start start{line.deck_path, {argv, argv + argc}, "", 0};
     start.started_unix_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    mesh::Session session(&argc, &argv);
-    start.launcher_warning = session.warning();
+    std::optional<mesh::Session> session;
+    try {
+        session.emplace(&argc, &argv);
+    } catch (const base::Error& error) {
+        return tell(error); // each process may be alone in believing that there are others
+    }
+    start.launcher_warning = session->warning();
     const mesh::Control control(MPI_COMM_WORLD);
     try {
         return static_cast<int>(job::run(parse_together(line, control), start));
@@ -90,17 +103,17 @@ int dispatch(int argc, char** argv) {
         return run(argc, argv, line);
     case deck::CommandLine::Mode::check: {
         const auto parsed = deck::Deck::parse(read_deck(line.deck_path), line.deck_path, line.overrides);
-        std::fputs(job::check(parsed, line.ranks, line.ranks_per_node).c_str(), stdout);
+        say_once(job::check(parsed, line.ranks, line.ranks_per_node));
         return 0;
     }
     case deck::CommandLine::Mode::templ:
-        std::fputs(deck::template_text(line.template_job).c_str(), stdout);
+        say_once(deck::template_text(line.template_job));
         return 0;
     case deck::CommandLine::Mode::help:
-        std::fputs(deck::help_text(line.help_topic).c_str(), stdout);
+        say_once(deck::help_text(line.help_topic));
         return 0;
     case deck::CommandLine::Mode::version:
-        std::fputs(job::version_text().c_str(), stdout);
+        say_once(job::version_text());
         return 0;
     }
     return 0;
@@ -112,7 +125,7 @@ int main(int argc, char** argv) {
     try {
         return dispatch(argc, argv);
     } catch (const base::Error& error) {
-        return tell(error);
+        return mesh::speaks_before_mpi() ? tell(error) : static_cast<int>(error.status());
     } catch (const std::exception& error) {
         std::fprintf(stderr, "foregather: %s\n", error.what());
         return static_cast<int>(base::Status::failed);

@@ -24,7 +24,7 @@ limit=${LIMIT:-600}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 GTEST_COLOR=no
 # Tests of refused allocations need what the program has without a sanitizer: no memory, not an abort.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}

@@ -40,8 +40,8 @@ constexpr std::uint16_t bf16_of_bits(std::uint32_t u) {
     return static_cast<std::uint16_t>((u & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
 }
 
-// Applies `one` to n elements of In at `in`, writing Out at `out`; neither needs alignment. `one` is a
-// lambda: through a pointer to a function nothing is inlined, and so nothing vectorised.
+// Applies `one` to n elements of In at `in`, writing Out at `out`; neither needs alignment. `one`
+// is a lambda: through a pointer to a function nothing is inlined, and so nothing vectorised.
 template <class In, class Out, class Function>
 void transform(const std::byte* in, base::Elements n, std::byte* out, Function one) {
     const auto count = static_cast<std::size_t>(n);
@@ -74,20 +74,20 @@ void to_f32(base::DType type, const std::byte* raw, base::Elements n, float* out
         }
         return;
     case base::DType::f16:
-        transform<std::uint16_t, std::uint32_t>(
-            raw, n, bytes, [](std::uint32_t h) { return bits_of_f16(h); });
+        transform<std::uint16_t, std::uint32_t>(raw, n, bytes,
+                                                [](std::uint32_t h) { return bits_of_f16(h); });
         return;
     case base::DType::bf16:
-        transform<std::uint16_t, std::uint32_t>(
-            raw, n, bytes, [](std::uint32_t h) { return bits_of_bf16(h); });
+        transform<std::uint16_t, std::uint32_t>(raw, n, bytes,
+                                                [](std::uint32_t h) { return bits_of_bf16(h); });
         return;
     }
 }
 
 void f32_to_bf16(const float* values, base::Elements n, std::uint16_t* out) {
-    transform<std::uint32_t, std::uint16_t>(
-        reinterpret_cast<const std::byte*>(values), n, reinterpret_cast<std::byte*>(out),
-        [](std::uint32_t u) { return bf16_of_bits(u); });
+    transform<std::uint32_t, std::uint16_t>(reinterpret_cast<const std::byte*>(values), n,
+                                            reinterpret_cast<std::byte*>(out),
+                                            [](std::uint32_t u) { return bf16_of_bits(u); });
 }
 
 } // namespace foregather::io

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 by OpenSSL's libcrypto, streamed. What is digested, and what follows from a difference, is
-// the caller's business.
+// SHA-256 by OpenSSL's libcrypto, streamed. What is digested, and what follows from a difference,
+// is the caller's business.
 #include <foregather/io/digest.hpp>
-
-#include <openssl/evp.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <vector>
+
+#include <openssl/evp.h>
 
 #include <foregather/base/error.hpp>
 

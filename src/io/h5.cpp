@@ -25,7 +25,8 @@ extern "C" herr_t append_message(unsigned, const H5E_error2_t* entry, void* text
 
 std::string advice_for(const std::string& stack) {
     if (stack.find("lock file") != std::string::npos) {
-        return "\n  The file system does not grant file locks, or another job has the file open for "
+        return "\n  The file system does not grant file locks, or another job has the file open "
+               "for "
                "writing. If it has no locks, set HDF5_USE_FILE_LOCKING=FALSE in the environment of "
                "every rank.";
     }
@@ -38,8 +39,8 @@ std::string advice_for(const std::string& stack) {
     return "";
 }
 
-// HDF5 prints its stack by itself unless told not to; every rank would do so. Called before any open, and
-// not before main: the library must not start ahead of MPI.
+// HDF5 prints its stack by itself unless told not to; every rank would do so. Called before any
+// open, and not before main: the library must not start ahead of MPI.
 void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
 Plist access_properties(const std::string& path) {

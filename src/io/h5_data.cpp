@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Types recognised and made, strings and attributes read and written, blocks cut and moved.
-// Numbers are moved as they are stored or converted by HDF5 as its caller asks; convert.hpp is faster for weights.
+// Numbers are moved as stored, or converted by HDF5 if asked; weights go through convert.hpp.
 #include <foregather/io/h5_data.hpp>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ constexpr FloatFields float16_fields{15, 10, 5, 0, 10, 15};
 
 FloatFields fields_of(hid_t type) {
     FloatFields f{};
-    check(H5Tget_fields(type, &f.sign, &f.exponent, &f.exponent_size, &f.mantissa,
-                        &f.mantissa_size),
-          "read the bit fields of a type");
+    check(
+        H5Tget_fields(type, &f.sign, &f.exponent, &f.exponent_size, &f.mantissa, &f.mantissa_size),
+        "read the bit fields of a type");
     f.bias = H5Tget_ebias(type);
     return f;
 }
@@ -43,11 +43,10 @@ std::string float_in_words(hid_t type, const std::string& plain) {
     if (H5Tget_size(type) != 2 || fields == float16_fields) {
         return plain;
     }
-    return fields == bfloat16_fields
-               ? "bfloat16"
-               : plain + " with " + std::to_string(fields.exponent_size) + " exponent and " +
-                     std::to_string(fields.mantissa_size) + " mantissa bits, bias " +
-                     std::to_string(fields.bias);
+    return fields == bfloat16_fields ? "bfloat16"
+                                     : plain + " with " + std::to_string(fields.exponent_size) +
+                                           " exponent and " + std::to_string(fields.mantissa_size) +
+                                           " mantissa bits, bias " + std::to_string(fields.bias);
 }
 
 std::vector<hsize_t> extents(const base::Shape& shape) { return {shape.begin(), shape.end()}; }
@@ -58,14 +57,14 @@ struct Selection {
 
 Selection select(const Dataset& dataset, const Block& block, const std::string& name) {
     const std::vector<hsize_t> start = extents(block.start), count = extents(block.count);
-    Selection selection{Space(check(H5Dget_space(dataset.handle()), "read the shape of " + name)),
-                        Space(check(H5Screate_simple(static_cast<int>(count.size()), count.data(),
-                                                     nullptr),
-                                    "describe a block of " + name))};
+    Selection selection{
+        Space(check(H5Dget_space(dataset.handle()), "read the shape of " + name)),
+        Space(check(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr),
+                    "describe a block of " + name))};
     if (check(H5Sget_simple_extent_ndims(selection.file.handle()), "read the shape of " + name) !=
         static_cast<int>(count.size())) {
-        base::fail("a block of " + std::to_string(count.size()) +
-                   " dimensions was asked of " + name + ", which has another number");
+        base::fail("a block of " + std::to_string(count.size()) + " dimensions was asked of " +
+                   name + ", which has another number");
     }
     check(H5Sselect_hyperslab(selection.file.handle(), H5S_SELECT_SET, start.data(), nullptr,
                               count.data(), nullptr),
@@ -74,8 +73,7 @@ Selection select(const Dataset& dataset, const Block& block, const std::string& 
 }
 
 void cut(Block block, std::size_t dimension, std::int64_t element_bytes, std::int64_t limit_bytes,
-         base::Elements& position,
-         const std::function<void(const Block&, base::Elements)>& use) {
+         base::Elements& position, const std::function<void(const Block&, base::Elements)>& use) {
     const base::Elements elements = base::elements_of(block.count);
     if (elements == 0) {
         return;
@@ -152,9 +150,9 @@ std::optional<OpenAttribute> open_attribute(hid_t object, const std::string& att
 void write_scalar_attribute(hid_t object, const std::string& attribute, hid_t type,
                             const void* value) {
     const Space space(check(H5Screate(H5S_SCALAR), "describe attribute " + attribute));
-    const Attribute created(check(H5Acreate2(object, attribute.c_str(), type, space.handle(),
-                                             H5P_DEFAULT, H5P_DEFAULT),
-                                  "create attribute " + attribute));
+    const Attribute created(
+        check(H5Acreate2(object, attribute.c_str(), type, space.handle(), H5P_DEFAULT, H5P_DEFAULT),
+              "create attribute " + attribute));
     check(H5Awrite(created.handle(), type, value), "write attribute " + attribute);
 }
 
@@ -199,9 +197,9 @@ std::string type_in_words(hid_t type) {
     case H5T_FLOAT:
         return float_in_words(type, "float" + bits) + order;
     case H5T_STRING:
-        return H5Tis_variable_str(type) > 0 ? "variable-length string"
-                                            : "string of " + std::to_string(H5Tget_size(type)) +
-                                                  " bytes";
+        return H5Tis_variable_str(type) > 0
+                   ? "variable-length string"
+                   : "string of " + std::to_string(H5Tget_size(type)) + " bytes";
     case H5T_ENUM:
         return "enumeration of " + bits + " bits";
     case H5T_COMPOUND:
@@ -223,8 +221,7 @@ Type string_type(std::size_t bytes) {
 
 base::Shape shape_of(const Dataset& dataset, const std::string& name) {
     const Space space(check(H5Dget_space(dataset.handle()), "read the shape of " + name));
-    const int rank =
-        check(H5Sget_simple_extent_ndims(space.handle()), "read the shape of " + name);
+    const int rank = check(H5Sget_simple_extent_ndims(space.handle()), "read the shape of " + name);
     std::vector<hsize_t> stored(static_cast<std::size_t>(rank));
     check(H5Sget_simple_extent_dims(space.handle(), stored.data(), nullptr),
           "read the shape of " + name);
@@ -240,8 +237,8 @@ void for_each_piece(const Block& block, std::int64_t element_bytes, std::int64_t
 void read_block(const Dataset& dataset, hid_t memory_type, const Block& block, std::byte* out,
                 const std::string& name) {
     const Selection selection = select(dataset, block, name);
-    check(H5Dread(dataset.handle(), memory_type, selection.memory.handle(),
-                  selection.file.handle(), H5P_DEFAULT, out),
+    check(H5Dread(dataset.handle(), memory_type, selection.memory.handle(), selection.file.handle(),
+                  H5P_DEFAULT, out),
           "read " + name);
 }
 

@@ -36,7 +36,8 @@ std::string external_in_words(const Plist& creation) {
 std::string extent_problem(const Dataset& dataset, std::int64_t file_bytes) {
     const Space space(check(H5Dget_space(dataset.handle()), "read a shape", refused));
     const Type type(check(H5Dget_type(dataset.handle()), "read a type", refused));
-    const auto points = check(H5Sget_simple_extent_npoints(space.handle()), "read a shape", refused);
+    const auto points =
+        check(H5Sget_simple_extent_npoints(space.handle()), "read a shape", refused);
     if (points == 0) {
         return "";
     }

@@ -15,11 +15,11 @@ std::string link_problem(hid_t group, const std::string& name);
 
 enum class StorageRule { any_plain, contiguous };
 
-// Storage that is filtered, external, virtual, never written, or reaches beyond the end of the file.
+// Storage that is filtered, external, virtual, never written, or beyond the end of the file.
 std::string storage_problem(const Dataset& dataset, StorageRule rule, std::int64_t file_bytes);
 
-// Opens the dataset /name of an input file. Throws Error(refused), naming file and dataset, when it is
-// not there, not a dataset, or has one of the faults above.
+// Opens the dataset /name of an input file. Throws Error(refused), naming file and dataset, when it
+// is not there, not a dataset, or has one of the faults above.
 Dataset open_input_dataset(const File& file, const std::string& path, const std::string& name,
                            std::int64_t file_bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the file system, before any work, whether results can be stored, and gives them their name at
-// the end. What the file holds is decided by results_file.cpp.
+// Asks the file system, before any work, whether results can be stored, and gives them their name
+// at the end. What the file holds is decided by results_file.cpp.
 #include "output_path.hpp"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ std::string reason() { return std::strerror(errno); }
 
 void sync_to_disk(const std::string& path, int flags) {
     const Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
-    // Some network file systems refuse to sync a directory with EINVAL; their servers do it themselves.
+    // Some network file systems refuse to sync a directory with EINVAL: their servers do it.
     if (!descriptor || (::fsync(descriptor.handle()) != 0 && errno != EINVAL)) {
         base::fail("cannot bring " + path + " to disk: " + reason());
     }
@@ -68,7 +68,7 @@ void refuse_unusable(const Output& output) {
     if (left_over && !S_ISREG(left_over->st_mode)) {
         base::refuse(part + ", where results are collected, exists and is not a regular file");
     }
-    // Permission bits do not tell of read-only file systems, quotas or the superuser: only trying does.
+    // Permission bits tell nothing of read-only file systems, quotas or the superuser: trying does.
     const Descriptor trial(::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (!trial) {
         base::refuse("cannot create " + part + " in directory " + directory_of(output.path) + ": " +

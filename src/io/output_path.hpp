@@ -11,8 +11,8 @@ namespace foregather::io {
 
 std::string part_path(const std::string& path);
 
-// Brings PATH.part to disk, renames it to PATH, and brings the directory to disk. Throws Error(failed),
-// with PATH.part and PATH as they were, when any of it fails. For one rank; blocks.
+// Brings PATH.part to disk, renames it to PATH, and brings the directory to disk. Throws
+// Error(failed), with PATH.part and PATH as they were, when any of it fails. For one rank; blocks.
 void publish(const Output& output);
 
 } // namespace foregather::io

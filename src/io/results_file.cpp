@@ -153,9 +153,8 @@ void ResultsFile::write_documents(std::int64_t first, base::View<const double> n
 void ResultsFile::mark_pack(std::int64_t pack) { pending_packs_.push_back(pack); }
 
 void ResultsFile::flush() {
-    control_.together([&] {
-        check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
-    });
+    control_.together(
+        [&] { check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_); });
     // A mark is written only when the data of every rank are on disk.
     control_.together([&] {
         const std::uint8_t done = 1;
@@ -165,9 +164,8 @@ void ResultsFile::flush() {
         }
         pending_packs_.clear();
     });
-    control_.together([&] {
-        check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
-    });
+    control_.together(
+        [&] { check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_); });
 }
 
 Summary ResultsFile::summarise() {

@@ -22,22 +22,50 @@ std::vector<Layout> empty_layouts(const ScoreLayout& score) {
     const base::Shape tokens{score.tokens.tokens()}, documents{score.tokens.documents()};
     const auto not_run = static_cast<std::uint8_t>(DocumentStatus::not_run);
     return {
-        {score_path::logprob, H5T_IEEE_F32LE, tokens, "nat",
+        {score_path::logprob,
+         H5T_IEEE_F32LE,
+         tokens,
+         "nat",
          "natural logarithm of the probability of each token given those before it in its "
          "document; NaN where not scored",
-         {"token"}, bytes_of_one(std::numeric_limits<float>::quiet_NaN())},
-        {score_path::greedy, H5T_STD_U8LE, tokens, "1",
-         "1 where the token was the most likely one, else 0; 0 where not scored", {"token"}, {}},
-        {score_path::nll, H5T_IEEE_F64LE, documents, "nat",
-         "sum of -logprob over the scored tokens of each document", {"document"}, {}},
-        {score_path::scored_tokens, H5T_STD_I64LE, documents, "token",
-         "number of scored tokens of each document", {"document"}, {}},
-        {score_path::status, H5T_STD_U8LE, documents, "1",
+         {"token"},
+         bytes_of_one(std::numeric_limits<float>::quiet_NaN())},
+        {score_path::greedy,
+         H5T_STD_U8LE,
+         tokens,
+         "1",
+         "1 where the token was the most likely one, else 0; 0 where not scored",
+         {"token"},
+         {}},
+        {score_path::nll,
+         H5T_IEEE_F64LE,
+         documents,
+         "nat",
+         "sum of -logprob over the scored tokens of each document",
+         {"document"},
+         {}},
+        {score_path::scored_tokens,
+         H5T_STD_I64LE,
+         documents,
+         "token",
+         "number of scored tokens of each document",
+         {"document"},
+         {}},
+        {score_path::status,
+         H5T_STD_U8LE,
+         documents,
+         "1",
          "0 scored, 1 nothing to score, 2 a log-probability is not finite (left out of the loss), "
          "3 not run",
-         {"document"}, bytes_of_one(not_run)},
-        {score_path::packs_done, H5T_STD_U8LE, {score.packs}, "1",
-         "1 once the scores of a pack of documents are on disk", {"pack"}, {}},
+         {"document"},
+         bytes_of_one(not_run)},
+        {score_path::packs_done,
+         H5T_STD_U8LE,
+         {score.packs},
+         "1",
+         "1 once the scores of a pack of documents are on disk",
+         {"pack"},
+         {}},
     };
 }
 
@@ -53,16 +81,23 @@ Type type_of_ids(const TokenFile& tokens) {
 std::int64_t copy_ids(const File& file, const TokenFile& tokens) {
     constexpr std::int64_t piece_bytes = std::int64_t{8} << 20;
     const Type type = type_of_ids(tokens);
-    const Layout layout{score_path::id, type.handle(), {tokens.documents()}, "",
-                        "identifier of each document, from the token file", {"document"}, {}};
+    const Layout layout{score_path::id,
+                        type.handle(),
+                        {tokens.documents()},
+                        "",
+                        "identifier of each document, from the token file",
+                        {"document"},
+                        {}};
     const Dataset target = create_dataset(file, layout);
     const auto bytes = static_cast<std::int64_t>(H5Tget_size(type.handle()));
     std::vector<std::byte> piece_memory;
-    for_each_piece({{0}, layout.shape}, bytes, piece_bytes, [&](const Block& piece, base::Elements) {
-        piece_memory.resize(static_cast<std::size_t>(piece.count[0] * bytes));
-        read_block(tokens.ids(), type.handle(), piece, piece_memory.data(), tokens.path() + ": /id");
-        write_block(target, type.handle(), piece, piece_memory.data(), layout.path);
-    });
+    for_each_piece({{0}, layout.shape}, bytes, piece_bytes,
+                   [&](const Block& piece, base::Elements) {
+                       piece_memory.resize(static_cast<std::size_t>(piece.count[0] * bytes));
+                       read_block(tokens.ids(), type.handle(), piece, piece_memory.data(),
+                                  tokens.path() + ": /id");
+                       write_block(target, type.handle(), piece, piece_memory.data(), layout.path);
+                   });
     return stored_bytes(layout);
 }
 
@@ -87,9 +122,13 @@ std::int64_t lay_out(const File& file, const ScoreLayout& score) {
         bytes += stored_bytes(layout);
     }
     const std::vector<std::int64_t>& offsets = score.tokens.offsets();
-    const Layout layout{score_path::offsets, H5T_STD_I64LE, {std::ssize(offsets)}, "token",
+    const Layout layout{score_path::offsets,
+                        H5T_STD_I64LE,
+                        {std::ssize(offsets)},
+                        "token",
                         "document d is tokens [offsets[d], offsets[d+1]) of the token file",
-                        {"document"}, {}};
+                        {"document"},
+                        {}};
     write_range(create_dataset(file, layout), 0, base::View<const std::int64_t>(offsets),
                 layout.path);
     bytes += stored_bytes(layout);

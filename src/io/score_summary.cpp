@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over documents as they are stored, in document order, in double, in memory flat in their number.
-// The formulas are told in results_file.hpp.
+// Sums over documents as they are stored, in document order, in double, in memory flat in their
+// number. The formulas are told in results_file.hpp.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -43,7 +43,9 @@ void for_each_document(const DocumentResults& stored, std::int64_t count,
     }
 }
 
-bool counts(const Row& row) { return row.status == static_cast<std::uint8_t>(DocumentStatus::scored); }
+bool counts(const Row& row) {
+    return row.status == static_cast<std::uint8_t>(DocumentStatus::scored);
+}
 
 void tally(Summary& summary, const Row& row) {
     switch (static_cast<DocumentStatus>(row.status)) {

@@ -12,8 +12,8 @@ namespace foregather::io {
 
 namespace {
 
-// Creates the groups of a path that do not exist yet. HDF5 can do so by itself, but would stamp them with
-// the time.
+// Creates the groups of a path that do not exist yet. HDF5 can do so by itself, but would stamp
+// them with the time.
 void create_groups(const File& file, const std::string& path) {
     const Plist creation = timeless(H5P_GROUP_CREATE);
     for (std::size_t end = path.find('/', 1); end <= path.size(); end = path.find('/', end + 1)) {
@@ -31,7 +31,7 @@ Plist storage_properties(const Layout& layout) {
     const hid_t handle = creation.handle();
     const std::string what = " of " + layout.path;
     check(H5Pset_layout(handle, H5D_CONTIGUOUS), "choose the layout" + what);
-    // Space and values exist from the start: ranks then write raw data only, and no metadata change.
+    // Space and values exist from the start: ranks then write raw data, and no metadata change.
     check(H5Pset_alloc_time(handle, H5D_ALLOC_TIME_EARLY), "choose the allocation" + what);
     check(H5Pset_fill_time(handle, H5D_FILL_TIME_ALLOC), "choose the filling" + what);
     if (!layout.fill.empty()) {
@@ -78,8 +78,9 @@ std::int64_t write_column(const File& file, const Table& table, const Column& co
         base::fail("column " + path + " has " + std::to_string(values.rows) +
                    " rows, the first column of its table " + std::to_string(rows));
     }
-    const Dataset dataset = create_dataset(file, {path, values.type.handle(), {rows}, column.units,
-                                                  column.long_name, {table.row}, {}});
+    const Dataset dataset = create_dataset(
+        file,
+        {path, values.type.handle(), {rows}, column.units, column.long_name, {table.row}, {}});
     const auto bytes = static_cast<std::int64_t>(H5Tget_size(values.type.handle()));
     for_each_piece({{0}, {rows}}, bytes, default_piece_bytes,
                    [&](const Block& piece, base::Elements position) {
@@ -121,10 +122,9 @@ std::int64_t write_table(const File& file, const Table& table) {
                             "open group " + table.path));
     std::int64_t bytes = 0;
     const std::int64_t rows =
-        table.columns.empty()
-            ? 0
-            : std::visit([](const auto& values) { return std::ssize(values); },
-                         table.columns.front().values);
+        table.columns.empty() ? 0
+                              : std::visit([](const auto& values) { return std::ssize(values); },
+                                           table.columns.front().values);
     for (const Column& column : table.columns) {
         bytes += write_column(file, table, column, rows);
     }
@@ -137,9 +137,9 @@ std::int64_t write_table(const File& file, const Table& table) {
 std::int64_t write_text(const File& file, const Text& text) {
     const Type type = string_type(text.text.size());
     const Dataset dataset = create_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}});
-    check(H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                   text.text.c_str()),
-          "write " + text.path);
+    check(
+        H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.text.c_str()),
+        "write " + text.path);
     return std::ssize(text.text);
 }
 

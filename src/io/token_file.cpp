@@ -57,8 +57,7 @@ std::vector<std::int64_t> all_of(const Integers& source) {
 
 } // namespace
 
-TokenFile::TokenFile(const std::string& path)
-    : path_(path), file_(open_input(path, "token file")) {
+TokenFile::TokenFile(const std::string& path) : path_(path), file_(open_input(path, "token file")) {
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
     Integers tokens = open_integers(file_, path_, "tokens", file_bytes_);
     tokens_ = tokens.length;
@@ -169,14 +168,13 @@ void TokenFile::check_ids_as(std::int64_t vocab) const {
             base::refuse(path_ + ": /tokens[" + std::to_string(index) + "] is " +
                          std::to_string(*outside) + " (" + place_of(index) +
                          "), but the vocabulary has " + std::to_string(vocab) + " ids, 0 to " +
-                         std::to_string(vocab - 1) +
-                         ": were the tokens made for another model?");
+                         std::to_string(vocab - 1) + ": were the tokens made for another model?");
         }
     }
 }
 
 void TokenFile::check_ids(std::int64_t vocab) const {
-    // 64 bits of either sign hold every stored integer type, so that no value is clipped on the way.
+    // 64 bits of the stored sign hold every integer type: no value is clipped on the way.
     if (unsigned_ids_) {
         check_ids_as<std::uint64_t>(vocab);
     } else {

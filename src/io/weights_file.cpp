@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks /weights once into a manifest, collecting every fault before it refuses; reads rows in pieces.
-// Whether the tensors are those of a model is for the model room to judge.
+// Walks /weights once into a manifest, collecting every fault before it refuses; reads rows in
+// pieces. Whether the tensors are those of a model is for the model room to judge.
 #include <foregather/io/weights_file.hpp>
 
 #include <algorithm>
@@ -185,9 +185,8 @@ void WeightsFile::read_rows(const std::string& name, std::int64_t first_row, std
     }
     const std::string full = path_ + ": tensor " + name;
     if (first_row < 0 || rows < 0 || first_row + rows > tensor->shape[0]) {
-        base::fail("rows " + std::to_string(first_row) + " to " +
-                   std::to_string(first_row + rows) + " were asked of " + full + ", which has " +
-                   std::to_string(tensor->shape[0]));
+        base::fail("rows " + std::to_string(first_row) + " to " + std::to_string(first_row + rows) +
+                   " were asked of " + full + ", which has " + std::to_string(tensor->shape[0]));
     }
     std::string inside = "/weights/" + name;
     std::replace(inside.begin(), inside.end(), '.', '/');

@@ -66,11 +66,8 @@ std::string memory_text(const MemoryPlan& plan, const Layout& layout) {
 }
 
 std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) {
-    std::vector<base::UnitId> uses;
+    const std::vector<base::UnitId> uses = inputs.chain.unit_order();
     std::vector<std::string> names;
-    for (const model::ChainUse& use : inputs.chain.uses) {
-        uses.push_back(use.unit);
-    }
     for (const shard::UnitSpec& unit : inputs.chain.units) {
         names.push_back(unit.name);
     }
@@ -136,7 +133,7 @@ std::string check(const deck::Deck& deck, int ranks, int ranks_per_node) {
         text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
                 (smaller == 1 ? "no gathers are needed then\n" : "gathers then stay among fewer ranks\n");
     }
-    if (transport.name != "none" && transport.name != "shared") {
+    if (moves(transport)) {
         text += schedule_text(inputs, passes, depth);
     }
     for (const auto& notes : {inputs.notes, ledger.inert_notes(), ledger.clamp_notes()}) {

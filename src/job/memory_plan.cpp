@@ -15,18 +15,6 @@
 #include "limits.hpp"
 
 namespace foregather::job {
-namespace {
-
-std::vector<base::UnitId> units_in_order(const model::Chain& chain) {
-    std::vector<base::UnitId> units;
-    for (const model::ChainUse& use : chain.uses) {
-        units.push_back(use.unit);
-    }
-    return units;
-}
-
-} // namespace
-
 std::string in_words(base::Bytes bytes) {
     const auto n = static_cast<double>(bytes.count);
     char text[32];
@@ -73,6 +61,15 @@ Transport choose_transport(const deck::Deck& deck, const std::string& copying_tr
     return {asked == "auto" ? copying_transport : asked, asked == "auto" ? against : "asked for"};
 }
 
+bool moves(const Transport& transport) {
+    return transport.name != "none" && transport.name != "shared";
+}
+
+std::string why_nothing_moves(const Transport& transport) {
+    return transport.name == "none" ? "one rank holds all weights: nothing is gathered"
+                                    : "shared weights are read where they lie: nothing is gathered";
+}
+
 base::Bytes MemoryPlan::total() const {
     base::Bytes sum;
     for (const Row& row : rows) {
@@ -90,8 +87,8 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
                               std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
     plan.rows.push_back({"weights", fp32(arena.shard_elements),
                          parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
-    if (transport.name != "none" && transport.name != "shared") {
-        plan.slots = schedule::Schedule(units_in_order(chain), 1, depth).slots();
+    if (moves(transport)) {
+        plan.slots = schedule::Schedule(chain.unit_order(), 1, depth).slots();
         plan.slot_bytes = fp32(arena.largest_unit);
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});

@@ -32,6 +32,10 @@ struct Transport {
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
                            bool can_share, const GroupFacts& group, base::Bytes whole_weights);
 
+// Does it copy weights between ranks? And if not, why not, in words.
+bool moves(const Transport& transport);
+std::string why_nothing_moves(const Transport& transport);
+
 struct MemoryPlan {
     struct Row {
         std::string name;

@@ -53,7 +53,7 @@ std::string phases(const RunFacts& f) {
 std::string prefetch(const RunFacts& f) {
     const RunPrefetch& p = f.prefetch;
     if (p.verdict == schedule::Verdict::inert) {
-        return line("prefetch   inert: %s", f.transport.why.c_str());
+        return line("prefetch   inert: %s", why_nothing_moves(f.transport).c_str());
     }
     const std::string reason = p.reason.empty() ? "" : " (" + p.reason + ")";
     std::string text = line("prefetch   depth %d, %d slots of %s: %s%s", f.depth, f.memory.slots,
@@ -140,10 +140,11 @@ std::vector<std::string> advice(const RunFacts& f) {
                             "(batch.tokens) put more compute beside the same bytes");
         }
     }
-    if (f.passes == 1 || std::ssize(f.inputs.packs.packs) % f.topology.size() != 0) {
+    const auto idle = (f.topology.size() - std::ssize(f.inputs.packs.packs) % f.topology.size()) % f.topology.size();
+    if (idle > 0) {
         notes.push_back(std::to_string(f.inputs.packs.packs.size()) + " packs over " +
-                        std::to_string(f.topology.size()) +
-                        " ranks leave ranks without work in the last pass: smaller batch.tokens make more packs");
+                        std::to_string(f.topology.size()) + " ranks leave " + std::to_string(idle) +
+                        " of them without work in the last pass: smaller batch.tokens make more packs");
     }
     return notes;
 }

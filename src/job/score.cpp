@@ -17,14 +17,6 @@
 namespace foregather::job {
 namespace {
 
-std::vector<base::UnitId> units_in_order(const model::Chain& chain) {
-    std::vector<base::UnitId> units;
-    for (const model::ChainUse& use : chain.uses) {
-        units.push_back(use.unit);
-    }
-    return units;
-}
-
 class ScoreRun {
 public:
     ScoreRun(const deck::Deck& deck, const Start& start)
@@ -107,7 +99,7 @@ void ScoreRun::decide() {
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
     }
-    depth_ = schedule::Schedule(units_in_order(inputs_.chain), 1, s_.fsdp.forward_prefetch).depth();
+    depth_ = schedule::Schedule(inputs_.chain.unit_order(), 1, s_.fsdp.forward_prefetch).depth();
     control_.together([&] {
         settle_before(ledger_, deck_, transport_, inputs_, depth_);
         ledger_.refuse_if_strict();
@@ -148,7 +140,7 @@ void ScoreRun::prepare() {
         transformer_ = std::make_unique<model::Transformer>(inputs_.config, inputs_.chain, device,
                                                             inputs_.packs.most_tokens, inputs_.packs.longest);
         compute_ = device.stream("compute", device::Priority::normal);
-        source_ = &home_->open_source({units_in_order(inputs_.chain),
+        source_ = &home_->open_source({inputs_.chain.unit_order(),
                                        PassLoop::passes(inputs_.packs, topology_.size()),
                                        s_.fsdp.forward_prefetch, backend_->judged_compute_ns(),
                                        s_.output.timeline ? s_.output.timeline_passes : 0});

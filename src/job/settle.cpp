@@ -16,15 +16,6 @@ std::string number(double value, const char* format) {
     return text;
 }
 
-bool gathers(const Transport& transport) {
-    return transport.name != "none" && transport.name != "shared";
-}
-
-std::string why_nothing_moves(const Transport& transport) {
-    return transport.name == "none" ? "one rank holds all weights: nothing is gathered"
-                                    : "shared weights are read where they lie: nothing is gathered";
-}
-
 void settle_prefetch(deck::Ledger& ledger, const RunFacts& f) {
     const RunPrefetch& p = f.prefetch;
     const std::string seen = "issued ahead " + std::to_string(p.issued_ahead) + ", begun ahead " +
@@ -55,7 +46,7 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
     if (f.transport.name != "none") {
         ledger.honour("comm.transport", f.transport.name, f.transport.why);
     }
-    if (!gathers(f.transport)) {
+    if (!moves(f.transport)) {
         return;
     }
     settle_prefetch(ledger, f);
@@ -133,7 +124,7 @@ void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& aft
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
                    const Inputs& inputs, int depth) {
     const deck::Sections& s = deck.sections();
-    if (!gathers(transport)) {
+    if (!moves(transport)) {
         const std::string why = why_nothing_moves(transport);
         ledger.inert("fsdp.forward_prefetch", why);
         ledger.inert("comm.link_rate", why);

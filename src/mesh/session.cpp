@@ -58,6 +58,15 @@ std::optional<LauncherClaim> launcher_claim() {
     return std::nullopt;
 }
 
+bool speaks_before_mpi() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        if (const char* rank = std::getenv(name)) {
+            return std::strcmp(rank, "0") == 0;
+        }
+    }
+    return true;
+}
+
 Session::Session(int* argc, char*** argv) : exceptions_at_start_(std::uncaught_exceptions()) {
     const auto claim = launcher_claim(); // before MPI adds variables of its own
     const auto batch = number_in_environment("SLURM_NTASKS");

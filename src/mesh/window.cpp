@@ -4,6 +4,7 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace foregather::mesh {
@@ -21,7 +22,9 @@ void WindowCloser::operator()(MPI_Win window) const noexcept {
 
 SharedWindow::SharedWindow(MPI_Comm group, base::Bytes size) : size_(size) {
     int rank = 0;
+    int ranks = 1;
     check(MPI_Comm_rank(group, &rank), "ask for a rank");
+    check(MPI_Comm_size(group, &ranks), "ask for a group's size");
     MPI_Win window = MPI_WIN_NULL;
     void* own = nullptr;
     const std::string what = "allocate a shared window of " + std::to_string(size.count) + " bytes";
@@ -36,6 +39,9 @@ SharedWindow::SharedWindow(MPI_Comm group, base::Bytes size) : size_(size) {
     // MPI promises no alignment. Mappings differ between ranks by whole pages, so all round alike.
     const auto address = reinterpret_cast<std::uintptr_t>(first);
     data_ = static_cast<std::byte*>(first) + (page - address % page) % page;
+    if (ranks == 1) { // Open MPI takes it from the heap then; a file's pages are zero as they are
+        std::fill(data_, data_ + size.count, std::byte{0});
+    }
 }
 
 WindowSpace window_space() {

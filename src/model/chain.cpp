@@ -52,6 +52,14 @@ std::vector<shard::UnitSpec> pieces_of(const std::string& role, const std::strin
 
 } // namespace
 
+std::vector<base::UnitId> Chain::unit_order() const {
+    std::vector<base::UnitId> order;
+    for (const ChainUse& use : uses) {
+        order.push_back(use.unit);
+    }
+    return order;
+}
+
 Chain make_chain(const ModelConfig& config, base::Bytes piece_bytes) {
     if (config.layers < 1 || config.width < 1 || config.vocabulary < 1 || piece_bytes.count < 0) {
         base::fail("a chain of " + std::to_string(config.layers) + " layers of width " +

@@ -14,6 +14,7 @@ import pytest
 from checkpoints import bigram_folder, random_folder, write_folder, write_safetensors
 from conftest import GOLDEN, GOLDEN_MODELS
 from fixtures import bigram_arrays, llama_config
+from foregather_tools.tensors import bfloat16_to_float32, float32_to_bfloat16
 from foregather_tools.weights_writer import dataset_path, read_raw, type_name
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -136,12 +137,19 @@ def test_bf16_rounds_to_nearest_even_and_fp32_is_exact(tool, tmp_path):
         assert (file[dataset_path(name)][()] == want).all()
 
 
-def test_h1_absent_shard_is_refused_by_name(tool, tmp_path):
-    folder = random_folder(tmp_path / "m", shards=2)
-    (folder / "model-00002-of-00002.safetensors").unlink()
+def test_bf16_keeps_every_nan_a_nan():
+    # Rounding alone would carry the first into the sign bit, and cut the second down to infinity.
+    bits = np.array([0x7FFFFFFF, 0x7F800001, 0xFFFFFFFF], "<u4")
+    assert np.isnan(bfloat16_to_float32(float32_to_bfloat16(bits.view("<f4")))).all()
+
+
+def test_h1_absent_shards_are_refused_by_name_all_at_once(tool, tmp_path):
+    folder = random_folder(tmp_path / "m", shards=3)
+    (folder / "model-00001-of-00003.safetensors").unlink()
+    (folder / "model-00003-of-00003.safetensors").unlink()
     said = tool("import_model", folder, tmp_path / "w.h5")
-    assert said.status == 2 and "model-00002-of-00002.safetensors" in said.err
-    assert "model-00001-of-00002.safetensors" not in said.err
+    assert said.status == 2 and "absent" in said.err
+    assert [f"model-0000{n}-of-00003" in said.err for n in (1, 2, 3)] == [True, False, True]
     assert list(tmp_path.glob("w.h5*")) == []
 
 

@@ -31,8 +31,8 @@ SIZES = {
 BYTE_TOKENS = {
     "model": "gpt2",
     "pre": "gpt-2",
-    "tokens": ["<|end|>", "a", "b", "c", "Ġ", "ab", "1", "Ġa"],
-    "token_type": [3, 1, 1, 1, 1, 1, 1, 1],
+    "tokens": ["<|end|>", "a", "b", "c", "Ġ", "ab", "1", "Ġa", "ca"],
+    "token_type": [3, 1, 1, 1, 1, 1, 1, 1, 1],
     "merges": ["a b", "Ġ a"],
     "bos_token_id": 0,
     "eos_token_id": 0,
@@ -187,7 +187,10 @@ def test_unexpected_tensors_are_refused_under_their_own_name(tool, tmp_path):
     [
         ("gpt-2", "ab a<|end|>c", ["ab", "Ġa", "<|end|>", "c"]),
         ("smollm", "ab11", ["ab", "1", "1"]),
+        ("smollm", "ca", ["c", "a"]),
         ("llama-bpe", "ab a1", ["ab", "Ġa", "1"]),
+        # Words that are tokens are taken whole, also where no merge leads to them.
+        ("llama-bpe", "ca", ["ca"]),
     ],
 )
 def test_tokenizer_is_built_from_vocabulary_and_merges(tool, tmp_path, name, text, tokens):

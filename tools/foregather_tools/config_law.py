@@ -133,8 +133,7 @@ def _family(config: dict[str, Any], origin: str) -> tuple[str, dict[str, Any]]:
             return name, family
     raise Refusal(
         f"{origin}: model_type {json.dumps(model_type)} with architectures "
-        f"{json.dumps(architectures)} "
-        f"is not supported; supported are {names}"
+        f"{json.dumps(architectures)} is not supported; supported are {names}"
     )
 
 

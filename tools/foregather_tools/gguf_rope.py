@@ -54,6 +54,5 @@ def llama3_scaling(
             }
     raise Refusal(
         "rope_freqs.weight holds frequency factors that are not those of llama3 scaling with low "
-        "1, high 4 and "
-        f"original length {ORIGINAL}: import the model from its Hugging Face folder"
+        f"1, high 4 and original length {ORIGINAL}: import the model from its Hugging Face folder"
     )

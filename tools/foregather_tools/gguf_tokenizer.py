@@ -15,8 +15,7 @@ CONTROL, USER_DEFINED = 3, 4
 # user is told where it matters.
 SMOLLM_NOTE = (
     "; ids are those that transformers gives for this file, while SmolLM's own tokenizer.json "
-    "differs where "
-    "several blanks stand before a digit (--tokenizer FILE stores that one)"
+    "differs where several blanks stand before a digit (--tokenizer FILE stores that one)"
 )
 
 LLAMA3_WORDS = (

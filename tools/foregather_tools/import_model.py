@@ -41,16 +41,14 @@ def arguments() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Makes a weights file (HDF5) from a Hugging Face folder or a GGUF file.",
         epilog="Exit status: 0 done, 1 failed while running, 2 refused before any work. OUTPUT "
-        "appears under its name "
-        "only when it is whole; until then it is OUTPUT.part.",
+        "appears under its name only when it is whole; until then it is OUTPUT.part.",
     )
     parser.add_argument(
         "source",
         metavar="SOURCE",
         type=Path,
         help="a folder with config.json and model.safetensors (or model.safetensors.index.json "
-        "and its shards), "
-        "or a GGUF file of architecture llama",
+        "and its shards), or a GGUF file of architecture llama",
     )
     parser.add_argument("output", metavar="OUTPUT.h5", type=Path, help="the weights file to write")
     parser.add_argument("--replace", action="store_true", help="replace OUTPUT if it exists")
@@ -58,9 +56,8 @@ def arguments() -> argparse.ArgumentParser:
         "--dtype",
         choices=DTYPES,
         default="as-stored",
-        help="type of all stored tensors (as-stored: each keeps its own, a GGUF file is stored as "
-        "fp32; "
-        "bf16 rounds to nearest, ties to even)",
+        help="type of all stored tensors (as-stored: each keeps its own, a GGUF file is stored "
+        "as fp32; bf16 rounds to nearest, ties to even)",
     )
     parser.add_argument(
         "--drop-config-key",
@@ -68,8 +65,7 @@ def arguments() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="leave this key out of the stored config, on your word that it does not change the "
-        "mathematics "
-        "(may be given several times)",
+        "mathematics (may be given several times)",
     )
     parser.add_argument(
         "--tokenizer",

@@ -99,7 +99,6 @@ def _check_tied(embedding: Tensor, head: Tensor) -> None:
         if rows.size:
             raise Refusal(
                 "the config ties the head to the embedding (tie_word_embeddings true), but "
-                f"{HEAD} differs from "
-                f"{EMBEDDING}, first in row {begin + int(rows[0])}: set the flag to what the "
-                "model is"
+                f"{HEAD} differs from {EMBEDDING}, first in row {begin + int(rows[0])}: set the "
+                "flag to what the model is"
             )

@@ -123,8 +123,8 @@ def _judge_agreement(config: dict[str, Any], kinds: dict[str, str], faults: list
         or old_numbers != new_numbers
     ):
         faults.append(
-            "the two spellings of rope settings disagree: "
-            f"rope_scaling {json.dumps(config['rope_scaling'])}, rope_parameters {json.dumps(new)}"
+            "the two spellings of rope settings disagree: rope_scaling "
+            f"{json.dumps(config['rope_scaling'])}, rope_parameters {json.dumps(new)}"
         )
 
 

@@ -30,8 +30,8 @@ def check_dtype(dtype: str, vocab_size: int) -> None:
     if vocab_size - 1 > largest:
         wrapped = int(np.array(vocab_size - 1, np.int64).astype(dtype))
         raise Refusal(
-            f"{dtype} holds ids up to {largest}, the vocabulary has {vocab_size} "
-            f"(id {vocab_size - 1} would become {wrapped}): use a wider --dtype"
+            f"{dtype} holds ids up to {largest}, the vocabulary has {vocab_size} (id "
+            f"{vocab_size - 1} would become {wrapped}): use a wider --dtype"
         )
 
 

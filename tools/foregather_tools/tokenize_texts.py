@@ -27,8 +27,7 @@ from .text_encoder import TextEncoder
 from .token_file import DTYPES, TokenFileWriter, check_dtype, check_room_for_text
 
 TOOL = "tokenize"
-# Encodings take about 100 bytes for each byte of text: this much text at a time keeps them at 200
-# MB.
+# Encodings take about 100 bytes for a byte of text: so much text at a time keeps them at 200 MB.
 BATCH_BYTES = 2 * 1024 * 1024
 BATCH_DOCUMENTS = 4096
 
@@ -78,9 +77,8 @@ def _shape_arguments(parser: argparse.ArgumentParser) -> None:
         type=_count,
         metavar="N",
         default=0,
-        help="cut documents (after --max-tokens) into pieces of at most N tokens, each a document "
-        "of its own "
-        "with its own BOS (which counts); EOS ends the last",
+        help="cut documents (after --max-tokens) into pieces of at most N tokens, each a "
+        "document of its own with its own BOS (which counts); EOS ends the last",
     )
 
 
@@ -90,11 +88,11 @@ def arguments() -> argparse.ArgumentParser:
         prog=TOOL,
         allow_abbrev=False,
         description="Makes a token file (HDF5) from texts. Each file is one document, unless "
-        "--jsonl or --ids is given. "
-        "Nothing is added to a document unless --add-bos or --add-eos is given.",
+        "--jsonl or --ids is given. Nothing is added to a document unless --add-bos or --add-eos "
+        "is given.",
         epilog="Exit status: 0 done, 1 failed while running, 2 refused, nothing written. OUTPUT "
-        "appears under its name "
-        "only when it is whole; until then ids lie in unnamed temporary files in its folder.",
+        "appears under its name only when it is whole; until then ids lie in unnamed temporary "
+        "files in its folder.",
     )
     parser.add_argument("output", metavar="OUTPUT.h5", type=Path, help="the token file to write")
     parser.add_argument(

@@ -9,7 +9,7 @@
 
 namespace foregather::io {
 
-// Lower-case hexadecimal, 64 characters. The file is streamed; throws Error(refused) when it cannot be read.
+// Lower-case hexadecimal, 64 characters. Streams the file; throws Error(refused) when it cannot.
 std::string sha256_of_file(const std::string& path);
 std::string sha256_of_text(const std::string& text);
 

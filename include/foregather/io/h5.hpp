@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// HDF5's handles, owned; its return codes, checked with its own error stack; files opened and created.
+// HDF5's handles, owned; its return codes, checked with its own error stack; files opened and made.
 // It knows no layout of ours: weights_file, token_file and results_file do. Main thread only.
 #pragma once
 
-#include <hdf5.h>
-
 #include <concepts>
 #include <string>
+
+#include <hdf5.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/mesh/mpi.hpp>
@@ -27,12 +27,12 @@ using Plist = base::Unique<hid_t, H5Closer<H5Pclose>>;
 using Attribute = base::Unique<hid_t, H5Closer<H5Aclose>>;
 using Object = base::Unique<hid_t, H5Closer<H5Oclose>>;
 
-// Throws Error(status): "HDF5 failed to <attempted>: <its error stack, innermost first>", with advice
-// where the stack shows that the file system refuses locks. Empties the stack.
+// Throws Error(status): "HDF5 failed to <attempted>: <its error stack, innermost first>", with
+// advice where the stack shows that the file system refuses locks. Empties the stack.
 [[noreturn]] void raise_h5(const std::string& attempted, base::Status status, base::Where where);
 
-// Passes on a return code of HDF5 (hid_t, herr_t, htri_t, sizes), or throws Error(status) when it is
-// negative. `attempted` completes "HDF5 failed to ...", and names file and dataset.
+// Passes on a return code of HDF5 (hid_t, herr_t, htri_t, sizes), or throws Error(status) when it
+// is negative. `attempted` completes "HDF5 failed to ...", and names file and dataset.
 template <std::signed_integral Code>
 Code check(Code code, const std::string& attempted, base::Status status = base::Status::failed,
            base::Where where = base::Where::here()) {
@@ -50,15 +50,15 @@ void close(File& file, const std::string& path);
 // Throws Error(refused) naming `kind` ("weights file"), the path and the reason.
 File open_input(const std::string& path, const std::string& kind);
 
-// Creates or truncates, through MPI-IO, with format bounds v110. Collective over `comm`. MPI-IO also
-// for one process: with these bounds the POSIX driver would mark the file as open for writing, and a
-// killed run would leave the mark behind.
+// Creates or truncates, through MPI-IO, with format bounds v110. Collective over `comm`. MPI-IO
+// also for one process: with these bounds the POSIX driver would mark the file as open for writing,
+// and a killed run would leave the mark behind.
 File create_shared(const std::string& path, MPI_Comm comm);
 // Opens an existing file for reading and writing, through MPI-IO. Collective over `comm`.
 File open_shared(const std::string& path, MPI_Comm comm);
 
-// Object creation properties without time stamps, so that equal content gives equal files. `property_class`
-// is H5P_DATASET_CREATE or H5P_GROUP_CREATE.
+// Object creation properties without time stamps, so that equal content gives equal files.
+// `property_class` is H5P_DATASET_CREATE or H5P_GROUP_CREATE.
 Plist timeless(hid_t property_class);
 
 } // namespace foregather::io

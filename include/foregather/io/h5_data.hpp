@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in and out of HDF5: element types, strings, attributes, hyperslabs in pieces of bounded size.
-// Numbers are moved as they are stored or converted by HDF5 as its caller asks; convert.hpp is faster for weights.
+// Values in and out of HDF5: types, strings, attributes, hyperslabs in pieces of bounded size.
+// Numbers are moved as stored, or converted by HDF5 if asked; weights go through convert.hpp.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ namespace foregather::io {
 // The largest transfer handed to HDF5 in one call: far below 2 GiB, where MPI-IO counts overflow.
 inline constexpr std::int64_t default_piece_bytes = std::int64_t{512} << 20;
 
-// The element types of weights as HDF5 stores them, little-endian. bfloat16 is a 16-bit float type with
-// its bit fields, so that h5dump and h5py print values.
+// The element types of weights as HDF5 stores them, little-endian. bfloat16 is a 16-bit float type
+// with its bit fields, so that h5dump and h5py print values.
 Type file_type(base::DType type);
-// The element type of a stored one, or nothing when it is none of ours; big-endian ones are none of ours.
+// The element type of a stored one; nothing when it is none of these, as all big-endian ones.
 std::optional<base::DType> dtype_of(hid_t type);
 // A type in words: "float64", "uint16 (big-endian)", "variable-length string".
 std::string type_in_words(hid_t type);
@@ -56,13 +56,14 @@ base::Shape shape_of(const Dataset& dataset, const std::string& name);
 struct Block {
     base::Shape start, count;
 };
-// Cuts a block of an array into pieces of at most `limit_bytes` (at least one element), in row-major
-// order, and hands over each with its first element's position within the block's own elements.
+// Cuts a block of an array into pieces of at most `limit_bytes` (at least one element), in
+// row-major order, and hands over each with its first element's position in the block.
 void for_each_piece(const Block& block, std::int64_t element_bytes, std::int64_t limit_bytes,
                     const std::function<void(const Block&, base::Elements position)>& use);
 
-// Moves one block between a dataset and memory that holds it densely, in one call of HDF5, independent
-// of other ranks. `memory_type` is the type in memory; equal to the stored type, nothing is converted.
+// Moves one block between a dataset and memory that holds it densely, in one call of HDF5,
+// independent of other ranks. `memory_type` is the type in memory; equal to the stored type,
+// nothing is converted.
 void read_block(const Dataset& dataset, hid_t memory_type, const Block& block, std::byte* out,
                 const std::string& name);
 void write_block(const Dataset& dataset, hid_t memory_type, const Block& block,
@@ -91,8 +92,8 @@ void write_range(const Dataset& dataset, base::Elements first, base::View<const 
                    });
 }
 
-// The one string that a dataset or attribute holds, fixed or variable in length. Throws Error(refused)
-// when it holds something else; `name` is for messages.
+// The one string that a dataset or attribute holds, fixed or variable in length. Throws
+// Error(refused) when it holds something else; `name` is for messages.
 std::string read_text(const Dataset& dataset, const std::string& name);
 // Attributes of an object; nothing when there is none of that name.
 std::optional<std::string> text_attribute(hid_t object, const std::string& attribute,

@@ -58,9 +58,9 @@ struct Output {
     std::string title;
 };
 
-// Throws Error(refused) when the file exists and is not to be replaced, is a directory, the directory
-// is missing or cannot be written to, or the title is too long for an attribute. Leaves nothing behind.
-// Not collective: for one rank.
+// Throws Error(refused) when the file exists and is not to be replaced, is a directory, the
+// directory is missing or cannot be written to, or the title is too long for an attribute. Leaves
+// nothing behind. Not collective: for one rank.
 void refuse_unusable(const Output& output);
 // Throws Error(refused) when the directory's file system has less room than that. Not collective.
 void refuse_without_room(const Output& output, base::Bytes needed);
@@ -69,12 +69,13 @@ void refuse_without_room(const Output& output, base::Bytes needed);
 class ResultsFile {
 public:
     // Collective; blocks. Rank 0 lays out PATH.part (replacing one that an earlier run left), with
-    // `tables` and `texts` (rank 0's count); then all ranks open it. Throws mesh::AgreedError: refused
-    // as by the two functions above, failed otherwise. `control` must outlive the file.
-    ResultsFile(const mesh::Control& control, Output output, const std::optional<ScoreLayout>& score,
-                const std::vector<Table>& tables, const std::vector<Text>& texts);
-    // Closes the file and leaves PATH.part, collectively, unless an exception is on its way: closing
-    // would then wait for ranks that never come, and the handle is kept to the end of the process.
+    // `tables` and `texts` (rank 0's count); then all ranks open it. Throws mesh::AgreedError:
+    // refused as by the two functions above, failed otherwise. `control` must outlive the file.
+    ResultsFile(const mesh::Control& control, Output output,
+                const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
+                const std::vector<Text>& texts);
+    // Collective: closes the file and leaves PATH.part. With an exception on its way the handle is
+    // kept to the end of the process instead: closing would wait for ranks that never come.
     ~ResultsFile();
     ResultsFile(const ResultsFile&) = delete;
     ResultsFile& operator=(const ResultsFile&) = delete;
@@ -87,22 +88,22 @@ public:
     // whether the token was the most likely one (0 or 1). Not collective.
     void write_score(std::int64_t first_token, base::View<const float> logprob,
                      base::View<const std::uint8_t> greedy);
-    // Documents [first, first + n): sum of -logprob, number of scored tokens, DocumentStatus. A document
-    // that is never written stays `not_run`. Not collective.
+    // Documents [first, first + n): sum of -logprob, number of scored tokens, DocumentStatus. A
+    // document that is never written stays `not_run`. Not collective.
     void write_documents(std::int64_t first, base::View<const double> nll,
                          base::View<const std::int64_t> scored_tokens,
                          base::View<const std::uint8_t> status);
     // The pack's scores are written: /provenance/packs_done[pack] becomes 1 at the next flush.
     void mark_pack(std::int64_t pack);
 
-    // Collective; blocks until what was written is on disk: data first, then the marks of packs. A run
-    // killed later leaves a PATH.part that opens and whose marked packs are whole. Throws AgreedError.
+    // Collective; blocks until what was written is on disk: data first, then the marks of packs. A
+    // run killed later leaves a PATH.part whose marked packs are whole. Throws AgreedError.
     void flush();
-    // Collective; blocks. Flushes; rank 0 reads what is stored per document; every rank has the result.
+    // Collective; blocks. Flushes; rank 0 reads what is stored per document; every rank returns it.
     Summary summarise();
-    // Collective; blocks. Flushes and closes; rank 0 adds the attributes of /score, the tables and texts
-    // (rank 0's count), marks the file complete and renames it. Throws AgreedError(failed), and then
-    // PATH.part stays, and what was at PATH. Nothing may be written afterwards.
+    // Collective; blocks. Flushes and closes; rank 0 adds the attributes of /score, the tables and
+    // texts (rank 0's count), marks the file complete and renames it. Throws AgreedError(failed),
+    // and then PATH.part stays, and what was at PATH. Nothing may be written afterwards.
     void finish(const std::optional<Summary>& summary, const std::vector<Table>& tables,
                 const std::vector<Text>& texts);
 

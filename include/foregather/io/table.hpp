@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables and texts in a file that we write: plain 1-D columns with units and labels, which every HDF5
-// tool reads without help. Which tables a job writes is the job's business.
+// Tables and texts in a file that we write: plain 1-D columns with units and labels, which every
+// HDF5 tool reads without help. Which tables a job writes is the job's business.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct Layout {
     std::vector<std::byte> fill;     // one element of `type`; empty: zeros
 };
 
-// Each creates the groups on its way. The file is open for writing by this process alone. They throw
-// Error(failed) naming the path; write_table also when columns differ in length. Return bytes written.
+// Each creates the groups on its way, in a file that this process alone has open for writing, and
+// returns bytes written. Throws Error(failed) naming the path, also when columns differ in length.
 std::int64_t write_table(const File& file, const Table& table);
 std::int64_t write_text(const File& file, const Text& text);
 Dataset create_dataset(const File& file, const Layout& layout);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A token file: documents as ranges of one stream of ids. It refuses a file whose datasets contradict
-// each other or a vocabulary; which tokens are scored in which pack is decided elsewhere.
+// A token file: documents as ranges of one stream of ids. It refuses datasets that contradict each
+// other or a vocabulary; which tokens are scored in which pack is decided elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ public:
     // [documents + 1], ascending, from 0 to tokens().
     const std::vector<std::int64_t>& offsets() const { return offsets_; }
 
-    // The first token of document d that is scored, counted within the document: at least 1, as nothing
-    // predicts a document's first token; at or beyond its length when nothing is scored.
+    // The first token of document d that is scored, counted within the document: at least 1, as
+    // nothing predicts a document's first token; at or beyond its length when nothing is scored.
     std::int64_t score_from(std::int64_t d) const;
 
     bool has_bytes() const { return has_bytes_; }
@@ -42,8 +42,8 @@ public:
     const std::string& source() const { return source_; }
     std::int64_t vocab_size() const { return vocab_size_; }
 
-    // Reads every id once, in pieces; blocks. Throws Error(refused) at the first outside [0, vocab),
-    // naming dataset, index, document, position in it, value and limit.
+    // Reads every id once, in pieces; blocks. Throws Error(refused) at the first outside [0,
+    // vocab), naming dataset, index, document, position in it, value and limit.
     void check_ids(std::int64_t vocab) const;
 
     // Ids [first, first + count). Throws Error(refused) on an id that does not fit.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weights file: what it holds, and rows of its tensors as stored. It refuses a file that is not in
-// the format; whether the tensors are those of a model is for the model room to judge.
+// A weights file: what it holds, and rows of its tensors as stored. It refuses a file that is not
+// in the format; whether the tensors are those of a model is for the model room to judge.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct StoredTensor {
 
 class WeightsFile {
 public:
-    // Opens for reading, by this rank alone, and reads the manifest, no weights. Throws Error(refused)
-    // naming file and dataset: all unusable datasets at once. No read is larger than piece_bytes.
+    // Opens for reading, by this rank alone, and reads the manifest. Throws Error(refused) naming
+    // file and all unusable datasets at once. No read will be larger than piece_bytes.
     explicit WeightsFile(const std::string& path, std::int64_t piece_bytes = default_piece_bytes);
 
     const std::string& path() const { return path_; }
@@ -30,16 +30,16 @@ public:
     const std::string& config_json() const { return config_json_; } // text of /config
 
     const std::vector<StoredTensor>& tensors() const { return tensors_; } // sorted by name
-    const StoredTensor* find(const std::string& name) const; // null when there is none
+    const StoredTensor* find(const std::string& name) const;              // null when there is none
 
-    // Root attributes, "" where the file has none. The tokenizer's digest is the attribute, or, without
-    // one, that of the text in /tokenizer.
+    // Root attributes, "" where the file has none. The tokenizer's digest is the attribute, or,
+    // without one, that of the text in /tokenizer.
     const std::string& tokenizer_sha256() const { return tokenizer_sha256_; }
     const std::string& content_sha256() const { return content_sha256_; }
     const std::string& source() const { return source_; }
 
-    // Rows [first_row, first_row + rows) of a tensor, as stored: out holds rows * (elements of a row) *
-    // size_of(type) bytes. The rows of a 1-D tensor are its elements. Blocks.
+    // Rows [first_row, first_row + rows) of a tensor, as stored: out holds rows * (elements of a
+    // row) * size_of(type) bytes. The rows of a 1-D tensor are its elements. Blocks.
     void read_rows(const std::string& name, std::int64_t first_row, std::int64_t rows,
                    std::byte* out);
 

@@ -19,6 +19,10 @@ struct LauncherClaim {
 // PMIX_SIZE (certain), then SLURM_NTASKS (a hint).
 std::optional<LauncherClaim> launcher_claim();
 
+// Does this process speak for the job before MPI is up? True for the launcher's rank 0, and without a
+// launcher.
+bool speaks_before_mpi();
+
 class Session {
 public:
     // Starts MPI. Throws Error(refused) when MPI_THREAD_MULTIPLE is not given, or when one rank came

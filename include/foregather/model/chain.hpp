@@ -22,6 +22,8 @@ struct ChainUse {
 struct Chain {
     std::vector<shard::UnitSpec> units; // embedding pieces, layers, and head pieces if untied
     std::vector<ChainUse> uses;         // one forward pass
+
+    std::vector<base::UnitId> unit_order() const; // of the uses
 };
 
 // Cuts the model: a unit for each decoder layer, the final norm with the last; embedding and head by

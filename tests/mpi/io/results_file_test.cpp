@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A results file from layout to rename, on any number of ranks: what is stored, and that one rank or
-// many store the same.
+// A results file from layout to rename, on any number of ranks: what is stored, and that one rank
+// or many store the same.
 #include <mpi.h>
 
 #include <numbers>
 
-#include "results_fixture.hpp"
+#include "../../unit/io/results_fixture.hpp"
 
 namespace foregather::io {
 namespace {
@@ -73,7 +73,8 @@ TEST_F(ResultsFileTest, finished_file_holds_every_rank_s_scores) {
         nll[static_cast<std::size_t>(d)] = s.nll;
         scored[static_cast<std::size_t>(d)] = s.scored;
         for (std::size_t i = 0; i < s.logprob.size(); ++i) {
-            const std::size_t t = static_cast<std::size_t>(offsets[static_cast<std::size_t>(d)]) + i;
+            const std::size_t t =
+                static_cast<std::size_t>(offsets[static_cast<std::size_t>(d)]) + i;
             EXPECT_TRUE(logprob[t] == s.logprob[i] || (std::isnan(logprob[t]) && i == 0)) << t;
             EXPECT_EQ(greedy[t], s.greedy[i]) << t;
         }
@@ -199,8 +200,9 @@ TEST_F(ResultsFileTest, results_need_no_scores) {
     ResultsFile file(control, {path, false, "bench"}, std::nullopt, {table}, {});
     const float value = 0.0F;
     const std::uint8_t flag = 0;
-    expect_error(base::Status::failed, {"without scores"},
-                 [&] { file.write_score(0, {&value, 1}, {&flag, 1}); });
+    expect_error(base::Status::failed, {"without scores"}, [&] {
+        file.write_score(0, {&value, 1}, {&flag, 1});
+    });
     file.finish(std::nullopt, {}, {});
     EXPECT_EQ(all_of<std::int64_t>(path, "/bench/rows/depth"), (Ints{0, 1}));
     EXPECT_EQ(number_attribute(path, "/", "complete"), 1.0);

@@ -2,7 +2,7 @@
 // Results that cannot be stored: refused before anything is written, or kept as PATH.part.
 #include <mpi.h>
 
-#include "results_fixture.hpp"
+#include "../../unit/io/results_fixture.hpp"
 
 namespace foregather::io {
 namespace {
@@ -54,8 +54,9 @@ protected:
 
 TEST_F(ResultsRefusals, existing_file_is_refused_and_left_alone) {
     on_first([&] { spill(path, "older results"); });
-    expect_agreed(base::Status::refused, {path, "exists", "output.existing = replace"},
-                  [&] { open({path, false, ""}); });
+    expect_agreed(base::Status::refused, {path, "exists", "output.existing = replace"}, [&] {
+        open({path, false, ""});
+    });
     EXPECT_EQ(slurp(path), "older results");
     EXPECT_FALSE(std::filesystem::exists(part));
     on_first([&] { expect_refused({path}, [&] { refuse_unusable({path, false, ""}); }); });
@@ -119,8 +120,9 @@ TEST_F(ResultsRefusals, file_system_without_room) {
 }
 
 TEST_F(ResultsRefusals, f6_title_that_no_attribute_can_hold) {
-    expect_agreed(base::Status::refused, {"job.title", "60000"},
-                  [&] { open({path, false, std::string(60000, 't')}); });
+    expect_agreed(base::Status::refused, {"job.title", "60000"}, [&] {
+        open({path, false, std::string(60000, 't')});
+    });
     EXPECT_FALSE(std::filesystem::exists(part));
     const std::string longest(longest_attribute - 1, 't');
     control.barrier();
@@ -151,9 +153,10 @@ TEST_F(ResultsRefusals, file_that_appears_during_the_run_is_not_overwritten) {
 
 TEST_F(ResultsRefusals, failed_completion_is_told_and_gives_no_final_name) {
     const auto file = open({path, false, ""});
-    const Table broken{"/timing/spans",
-                       {{"a", "s", "", std::vector<double>{1, 2}}, {"b", "s", "", std::vector<double>{1}}},
-                       {}};
+    const Table broken{
+        "/timing/spans",
+        {{"a", "s", "", std::vector<double>{1, 2}}, {"b", "s", "", std::vector<double>{1}}},
+        {}};
     expect_agreed(base::Status::failed, {"/timing/spans/b has 1 rows", "2"},
                   [&] { file->finish(std::nullopt, {broken}, {}); });
     EXPECT_FALSE(std::filesystem::exists(path));

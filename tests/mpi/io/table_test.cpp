@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "results_fixture.hpp"
+#include "../../unit/io/results_fixture.hpp"
 
 namespace foregather::io {
 namespace {
@@ -24,14 +24,15 @@ protected:
 };
 
 TEST_F(TableTest, columns_of_every_type_keep_their_values) {
-    const Table table{"/timing/phases",
-                      {{"f", "s", "a float", std::vector<float>{0.5F, -1.0F}},
-                       {"d", "nat", "a double", std::vector<double>{0.1, 1e300}},
-                       {"i", "byte", "an integer", std::vector<std::int64_t>{-1, std::int64_t{1} << 62}},
-                       {"u", "1", "a flag", std::vector<std::uint8_t>{0, 255}},
-                       {"name", "", "a name", std::vector<std::string>{"gather", "späte"}}},
-                      {{"tokens_per_second", 12.5}, {"ranks", std::int64_t{3}}, {"host", std::string("h")}},
-                      "phase"};
+    const Table table{
+        "/timing/phases",
+        {{"f", "s", "a float", std::vector<float>{0.5F, -1.0F}},
+         {"d", "nat", "a double", std::vector<double>{0.1, 1e300}},
+         {"i", "byte", "an integer", std::vector<std::int64_t>{-1, std::int64_t{1} << 62}},
+         {"u", "1", "a flag", std::vector<std::uint8_t>{0, 255}},
+         {"name", "", "a name", std::vector<std::string>{"gather", "späte"}}},
+        {{"tokens_per_second", 12.5}, {"ranks", std::int64_t{3}}, {"host", std::string("h")}},
+        "phase"};
     EXPECT_EQ(write_table(file, table), 2 * (4 + 8 + 8 + 1 + 6));
     close(file, path);
     EXPECT_EQ(all_of<float>(path, "/timing/phases/f"), (std::vector<float>{0.5F, -1.0F}));
@@ -49,7 +50,8 @@ TEST_F(TableTest, columns_of_every_type_keep_their_values) {
 }
 
 TEST_F(TableTest, dimensions_are_labelled_and_strings_are_fixed_null_padded_utf8) {
-    write_table(file, {"/t", {{"s", "", "", std::vector<std::string>{"a", "bcd"}}}, {}, "document"});
+    write_table(file,
+                {"/t", {{"s", "", "", std::vector<std::string>{"a", "bcd"}}}, {}, "document"});
     const Dataset dataset(good(H5Dopen2(file.handle(), "/t/s", H5P_DEFAULT)));
     std::array<char, 32> label{};
     good(H5DSget_label(dataset.handle(), 0, label.data(), label.size()));
@@ -66,7 +68,8 @@ TEST_F(TableTest, dimensions_are_labelled_and_strings_are_fixed_null_padded_utf8
 TEST_F(TableTest, empty_tables_strings_and_texts_are_stored_and_read) {
     EXPECT_EQ(write_table(file, {"/none", {}, {}}), 0);
     write_table(file, {"/empty",
-                       {{"i", "s", "", std::vector<std::int64_t>{}}, {"s", "", "", std::vector<std::string>{}}},
+                       {{"i", "s", "", std::vector<std::int64_t>{}},
+                        {"s", "", "", std::vector<std::string>{}}},
                        {{"text", std::string()}}});
     write_table(file, {"/blank", {{"s", "", "", std::vector<std::string>{"", ""}}}, {}});
     write_text(file, {"/a/b/c/text", ""});
@@ -96,7 +99,9 @@ TEST_F(TableTest, f6_text_of_80_kB_is_byte_equal_and_an_attribute_of_that_size_a
 
 TEST_F(TableTest, same_path_twice_is_an_error_that_names_it) {
     write_text(file, {"/a", "1"});
-    expect_error(base::Status::failed, {"create dataset /a"}, [&] { write_text(file, {"/a", "2"}); });
+    expect_error(base::Status::failed, {"create dataset /a"}, [&] {
+        write_text(file, {"/a", "2"});
+    });
 }
 
 TEST_F(TableTest, files_of_equal_content_are_equal_to_the_byte) {

@@ -113,8 +113,8 @@ TEST_P(DeckValues, ReachesItsMemberFromDeckAndCommandLine) {
     std::string rest = good_deck;
     const Setting present = setting_of(parsed(good_deck), key);
     if (present.origin == "deck") {
-        const std::string line =
-            "\n" + key.substr(key.find('.') + 1) + " = " + present.value + "\n";
+        const std::string name = key.substr(key.find('.') + 1);
+        const std::string line = "\n" + name + " = " + present.value + "\n";
         rest.replace(rest.find(line), line.size(), "\n");
     }
     const Deck deck = parsed(rest + section_and_line(key, probe.good));

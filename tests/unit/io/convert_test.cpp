@@ -45,7 +45,8 @@ void check_all_values(base::DType type, int exponent_bits, int mantissa_bits) {
             // Sign and payload of NaN stay, at the top of the mantissa.
             const auto raw = std::bit_cast<std::uint32_t>(out[bits]);
             const std::uint32_t payload = bits & ((1U << mantissa_bits) - 1U);
-            EXPECT_EQ(raw, ((bits & 0x8000U) << 16) | 0x7f800000U | (payload << (23 - mantissa_bits)));
+            EXPECT_EQ(raw,
+                      ((bits & 0x8000U) << 16) | 0x7f800000U | (payload << (23 - mantissa_bits)));
         } else {
             EXPECT_EQ(got, expected) << bits;
             EXPECT_EQ(std::signbit(got), std::signbit(expected)) << bits;
@@ -82,11 +83,12 @@ TEST(Convert, float32_is_copied_bit_for_bit) {
     }
 }
 
-// The nearest bfloat16 by its definition: the closer neighbour, at a tie the even one. Infinity stands
-// for the next value that the exponent would have.
+// The nearest bfloat16 by its definition: the closer neighbour, at a tie the even one. Infinity
+// stands for the next value that the exponent would have.
 std::uint16_t nearest(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
-    const auto below = static_cast<std::uint16_t>(bits >> 16), above = static_cast<std::uint16_t>(below + 1);
+    const auto below = static_cast<std::uint16_t>(bits >> 16),
+               above = static_cast<std::uint16_t>(below + 1);
     const auto magnitude = [](std::uint16_t half) {
         return (half & 0x7fffU) == 0x7f80U ? std::ldexp(1.0, 128) : std::abs(value_of(half, 8, 7));
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for the tests of io, written with the plain C API: what other programs would write, faults included.
-// It uses nothing of the code under test but owned handles.
+// Files for the tests of io, written with the plain C API: what other programs would write, faults
+// included. It uses nothing of the code under test but owned handles.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ inline hid_t good(hid_t code) {
 class Directory {
 public:
     Directory() {
-        std::string name = (std::filesystem::temp_directory_path() / "foregather-io-XXXXXX").string();
+        std::string name =
+            (std::filesystem::temp_directory_path() / "foregather-io-XXXXXX").string();
         if (::mkdtemp(name.data()) == nullptr) {
             throw std::runtime_error("cannot make a temporary directory");
         }
@@ -101,8 +102,8 @@ private:
     }
     void put_attribute(const std::string& name, hid_t type, const void* value) {
         const Space space(good(H5Screate(H5S_SCALAR)));
-        const Attribute created(good(H5Acreate2(handle(), name.c_str(), type, space.handle(),
-                                                H5P_DEFAULT, H5P_DEFAULT)));
+        const Attribute created(good(
+            H5Acreate2(handle(), name.c_str(), type, space.handle(), H5P_DEFAULT, H5P_DEFAULT)));
         good(H5Awrite(created.handle(), type, value));
     }
 

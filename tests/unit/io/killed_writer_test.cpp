@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run killed at any moment leaves a PATH.part that opens, whose marked packs are whole, and no final
-// name. The run is a child process with an MPI of its own.
+// A run killed at any moment leaves a PATH.part that opens, whose marked packs are whole, and no
+// final name. The run is a child process with an MPI of its own.
 #include <mpi.h>
 #include <sys/wait.h>
 
@@ -8,7 +8,7 @@
 #include <csignal>
 #include <thread>
 
-#include "../../mpi/io/results_fixture.hpp"
+#include "results_fixture.hpp"
 
 namespace foregather::io {
 namespace {
@@ -53,8 +53,8 @@ protected:
         std::raise(SIGKILL);
         std::abort();
     }
-    // What every killed run leaves: a file that opens, without the mark of completeness, and in which the
-    // documents of marked packs are whole.
+    // What every killed run leaves: a file that opens, without the mark of completeness, and in
+    // which the documents of marked packs are whole.
     void check_part() const {
         EXPECT_FALSE(std::filesystem::exists(path));
         EXPECT_EQ(string_attribute(part, "/", "format"), "foregather.results");
@@ -69,7 +69,8 @@ protected:
                 const Scores expected = scores_of(static_cast<std::int64_t>(d));
                 EXPECT_EQ(nll[d], expected.nll);
                 for (std::size_t i = 1; i < expected.logprob.size(); ++i) {
-                    EXPECT_EQ(logprob[static_cast<std::size_t>(offsets[d]) + i], expected.logprob[i]);
+                    EXPECT_EQ(logprob[static_cast<std::size_t>(offsets[d]) + i],
+                              expected.logprob[i]);
                 }
             }
         }

@@ -15,8 +15,9 @@ using Ints = std::vector<std::int64_t>;
 
 class TokenFileTest : public ::testing::Test {
 protected:
-    void write(hid_t type, const Ints& tokens, const Ints& offsets,
-               const std::function<void(Writer&)>& more = [](Writer&) {}) {
+    void write(
+        hid_t type, const Ints& tokens, const Ints& offsets,
+        const std::function<void(Writer&)>& more = [](Writer&) {}) {
         Writer file(path);
         file.integers("tokens", type, tokens);
         file.integers("offsets", H5T_STD_I64LE, offsets);
@@ -77,8 +78,8 @@ TEST_F(TokenFileTest, no_documents_and_no_tokens_are_legal) {
 
 // Field case T24, i1: any integer type holds ids, and none is wrapped or clipped.
 TEST_F(TokenFileTest, T24_ids_are_the_same_in_every_integer_type) {
-    for (const hid_t type : {H5T_STD_I64LE, H5T_STD_U32LE, H5T_STD_I32LE, H5T_STD_U64LE, H5T_STD_I64BE,
-                             H5T_STD_U32BE}) {
+    for (const hid_t type : {H5T_STD_I64LE, H5T_STD_U32LE, H5T_STD_I32LE, H5T_STD_U64LE,
+                             H5T_STD_I64BE, H5T_STD_U32BE}) {
         write(type, {5, 70000, 5}, {0, 3});
         const TokenFile file(path);
         EXPECT_NO_THROW(file.check_ids(70001));
@@ -112,7 +113,8 @@ TEST_F(TokenFileTest, ids_beyond_63_bits_are_told_as_they_are) {
         file.integers("offsets", H5T_STD_I64LE, {0, 2});
     }
     expect_refused({"/tokens[1] is 18446744073709551615"}, [&] { TokenFile{path}.check_ids(5); });
-    expect_refused({"/tokens[1]", "no vocabulary has such an id"}, [&] { TokenFile{path}.read(0, 2); });
+    expect_refused({"/tokens[1]", "no vocabulary has such an id"},
+                   [&] { TokenFile{path}.read(0, 2); });
     write(H5T_STD_I64LE, {4294967297}, {0, 1});
     expect_refused({"/tokens[0] is 4294967297"}, [&] { TokenFile{path}.read(0, 1); });
 }
@@ -182,7 +184,9 @@ TEST_F(TokenFileTest, facts_that_do_not_fit_the_documents) {
     refused({"/bytes[0] is -1"});
     with([](Writer& f) { f.integers("bytes", H5T_STD_I64LE, {1, 1, 1}); });
     refused({"/bytes has 3 entries for 2 documents"});
-    with([](Writer& f) { f.put("id", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {2}, std::vector<float>(2)); });
+    with([](Writer& f) {
+        f.put("id", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {2}, std::vector<float>(2));
+    });
     refused({"/id must hold strings of fixed length or integers", "float32"});
     with([](Writer& f) { f.integers("id", H5T_STD_I64LE, {1}); });
     refused({"/id must have one entry for each of 2 documents"});

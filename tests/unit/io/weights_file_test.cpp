@@ -95,7 +95,8 @@ TEST_P(WeightsFilePieces, f3_rows_are_byte_for_byte_what_was_stored) {
         total += bytes;
         EXPECT_EQ(file.bytes_read(), total);
     };
-    for (const auto& [first, rows] : {std::pair{0L, 97L}, {0L, 0L}, {3L, 1L}, {96L, 1L}, {40L, 33L}}) {
+    for (const auto& [first, rows] :
+         {std::pair{0L, 97L}, {0L, 0L}, {3L, 1L}, {96L, 1L}, {40L, 33L}}) {
         read("lm_head.weight", first, rows, numbers(97 * 700), 700);
     }
     read("model.layers.0.mlp.up_proj.weight", 0, 51, halves(51 * 40), 40);
@@ -104,7 +105,8 @@ TEST_P(WeightsFilePieces, f3_rows_are_byte_for_byte_what_was_stored) {
 }
 
 INSTANTIATE_TEST_SUITE_P(limits, WeightsFilePieces,
-                         ::testing::Values(4, 60, 1 << 10, 3 << 10, 1 << 14, 1 << 20, default_piece_bytes));
+                         ::testing::Values(4, 60, 1 << 10, 3 << 10, 1 << 14, 1 << 20,
+                                           default_piece_bytes));
 
 TEST(WeightsFile, pieces_stay_below_the_limit_and_cover_the_block_once) {
     std::vector<int> seen(5 * 6 * 7, 0);
@@ -117,7 +119,8 @@ TEST(WeightsFile, pieces_stay_below_the_limit_and_cover_the_block_once) {
             for (std::int64_t j = 0; j < piece.count[1]; ++j) {
                 for (std::int64_t k = 0; k < piece.count[2]; ++k) {
                     ++seen[static_cast<std::size_t>(
-                        ((piece.start[0] - 2 + i) * 6 + piece.start[1] + j) * 7 + piece.start[2] + k)];
+                        ((piece.start[0] - 2 + i) * 6 + piece.start[1] + j) * 7 + piece.start[2] +
+                        k)];
                 }
             }
         }
@@ -154,7 +157,8 @@ TEST(WeightsFile, h5dump_shows_bfloat16_as_numbers) {
     {
         Writer file(directory / "b.h5");
         const Type ours = file_type(base::DType::bf16);
-        file.put("x", ours.handle(), ours.handle(), {2}, std::vector<std::uint16_t>{0x3fc0, 0xc000});
+        file.put("x", ours.handle(), ours.handle(), {2},
+                 std::vector<std::uint16_t>{0x3fc0, 0xc000});
     }
     if (std::system("command -v h5dump > /dev/null") != 0) {
         GTEST_SKIP() << "h5dump is not installed";

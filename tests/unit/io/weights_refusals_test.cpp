@@ -183,7 +183,8 @@ TEST_F(WeightsRefusals, types_that_are_no_weights_are_all_listed_at_once) {
     });
     expect({"/weights/a/double has type float64", "/weights/a/int has type int8",
             "/weights/b/big has type float32 (big-endian)",
-            "/weights/b/big_half has type float16 (big-endian)", "/weights/c/scalar is a single value"});
+            "/weights/b/big_half has type float16 (big-endian)",
+            "/weights/c/scalar is a single value"});
 }
 
 TEST_F(WeightsRefusals, sixteen_bits_with_other_fields_are_not_bfloat16) {
@@ -204,8 +205,8 @@ TEST_F(WeightsRefusals, sixteen_bits_with_other_fields_are_not_bfloat16) {
 TEST_F(WeightsRefusals, storage_elsewhere_or_filtered) {
     const auto creation = [] { return Plist(good(H5Pcreate(H5P_DATASET_CREATE))); };
     const hsize_t chunk = 2, extent = 4;
-    const Plist packed = creation(), chunked = creation(), compact = creation(), outside = creation(),
-                virtual_ = creation();
+    const Plist packed = creation(), chunked = creation(), compact = creation(),
+                outside = creation(), virtual_ = creation();
     good(H5Pset_chunk(packed.handle(), 1, &chunk));
     good(H5Pset_shuffle(packed.handle()));
     good(H5Pset_fletcher32(packed.handle()));
@@ -234,12 +235,14 @@ TEST_F(WeightsRefusals, h1_tensors_that_were_never_written) {
 
 TEST_F(WeightsRefusals, links_and_names_that_lead_elsewhere) {
     write([](Writer& f) {
-        good(H5Lcreate_external("other.h5", "/x", f.handle(), "/weights/away", f.links(), H5P_DEFAULT));
+        good(H5Lcreate_external("other.h5", "/x", f.handle(), "/weights/away", f.links(),
+                                H5P_DEFAULT));
         good(H5Lcreate_soft("/weights/good", f.handle(), "/weights/soft", f.links(), H5P_DEFAULT));
         f.put("/weights/model.norm", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {4}, four);
-        good(H5Lcreate_hard(f.handle(), "/weights", f.handle(), "/weights/loop", f.links(), H5P_DEFAULT));
-        good(H5Tcommit2(f.handle(), "/weights/type", Type(H5Tcopy(H5T_IEEE_F32LE)).handle(), f.links(),
-                        H5P_DEFAULT, H5P_DEFAULT));
+        good(H5Lcreate_hard(f.handle(), "/weights", f.handle(), "/weights/loop", f.links(),
+                            H5P_DEFAULT));
+        good(H5Tcommit2(f.handle(), "/weights/type", Type(H5Tcopy(H5T_IEEE_F32LE)).handle(),
+                        f.links(), H5P_DEFAULT, H5P_DEFAULT));
     });
     expect({"/weights/away is a link into another file", "/weights/soft is a soft link",
             "/weights/model.norm has a dot in its name", "nested too deeply",

@@ -9,7 +9,7 @@
 
 #include <foregather/io/results_file.hpp>
 
-#include "../../unit/io/h5_fixture.hpp"
+#include "h5_fixture.hpp"
 
 namespace foregather::io::testing {
 
@@ -66,7 +66,7 @@ inline Scores scores_of(std::int64_t document, std::int64_t broken = -1) {
     const auto d = static_cast<std::size_t>(document);
     for (std::int64_t t = offsets[d]; t < offsets[d + 1]; ++t) {
         const bool first = t == offsets[d];
-        s.logprob.push_back(first ? std::numeric_limits<float>::quiet_NaN()
+        s.logprob.push_back(first         ? std::numeric_limits<float>::quiet_NaN()
                             : t == broken ? -std::numeric_limits<float>::infinity()
                                           : made_up(t));
         s.greedy.push_back(!first && t % 2 == 0 ? 1 : 0);
@@ -120,8 +120,8 @@ inline std::string raw_text(const std::string& path, const std::string& name) {
 inline double number_attribute(const std::string& path, const std::string& object,
                                const std::string& name) {
     const File file = open_input(path, "file of a test");
-    const Attribute attribute(good(H5Aopen_by_name(file.handle(), object.c_str(), name.c_str(),
-                                                   H5P_DEFAULT, H5P_DEFAULT)));
+    const Attribute attribute(good(
+        H5Aopen_by_name(file.handle(), object.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT)));
     double value = 0.0;
     good(H5Aread(attribute.handle(), H5T_NATIVE_DOUBLE, &value));
     return value;
