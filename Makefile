@@ -104,6 +104,7 @@ $(build)/generated/revision.inc: FORCE
 $(build)/src/job/version.o: $(build)/generated/revision.inc
 
 run: deps ## score SmolLM2-135M on 2 ranks, then show the prefetch at depths 0 and 1
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) all
 	@tools/run_demo "$(MPIRUN)" "$(VENV)" "$(WORK)" "$(NP)"
 run-deck: deps all ## run DECK= on NP= ranks
 	$(MPIRUN) --oversubscribe --bind-to none -n $(NP) ./foregather $(DECK)
@@ -123,7 +124,7 @@ check-tools: deps ## the Python tools
 lint: ## format, rooms, pairs, headers alone, sizes
 	@tools/lint "$(MPICXX) $(CPPFLAGS) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV
-	@tools/install_deps "$(PYTHON)" "$(VENV)"
+	@MPICXX="$(MPICXX)" MPIRUN="$(MPIRUN)" HDF5_MODULE="$(HDF5_MODULE)" tools/install_deps "$(PYTHON)" "$(VENV)"
 install: all ## copy the program to PREFIX/bin
 	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/foregather
 clean: ## remove build products

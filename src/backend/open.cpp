@@ -27,9 +27,11 @@ public:
     std::string transport() const override { return "mpi"; }
     bool can_share() const override { return true; }
     std::unique_ptr<comm::Communicator>
-    gather_communicator(MPI_Comm group, const deck::CommSection& options) override {
-        return comm::make_mpi_communicator(group,
-                                           {options.timeout_s, options.link_rate_bytes_per_s});
+    gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
+        const comm::MpiOptions mpi{options.timeout_s, options.link_rate_bytes_per_s};
+        return topology.shard_shares_nodes()
+                   ? comm::make_node_communicator(topology.shard(), topology.shard_node(), mpi)
+                   : comm::make_mpi_communicator(topology.shard(), mpi);
     }
     int threads_seen(device::Stream& compute) const override {
         return device::host_stream(compute).threads_seen();

@@ -39,9 +39,7 @@ struct Measure {
 
 enum class Fault { none, not_a_number, out_of_range };
 
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // A digit must come first: from_chars alone would take "inf" and "nan".
 template <class Number>

@@ -75,13 +75,9 @@ std::vector<std::string> Ledger::notes(std::string_view state) const {
     return lines;
 }
 
-std::vector<std::string> Ledger::inert_notes() const {
-    return notes(is_inert);
-}
+std::vector<std::string> Ledger::inert_notes() const { return notes(is_inert); }
 
-std::vector<std::string> Ledger::clamp_notes() const {
-    return notes(clamped);
-}
+std::vector<std::string> Ledger::clamp_notes() const { return notes(clamped); }
 
 void Ledger::refuse_if_strict() const {
     std::vector<std::string> lines = notes(is_inert);

@@ -102,9 +102,7 @@ constexpr Row rows[] = {
 
 } // namespace
 
-std::span<const Row> table() {
-    return rows;
-}
+std::span<const Row> table() { return rows; }
 
 const Row* find_row(std::string_view key) {
     const Row* end = std::end(rows);
@@ -131,9 +129,7 @@ std::vector<std::string> all_sections() {
     return sections;
 }
 
-std::vector<std::string> all_jobs() {
-    return words_of(find_row("job.name")->rule.choices);
-}
+std::vector<std::string> all_jobs() { return words_of(find_row("job.name")->rule.choices); }
 
 const std::vector<KeyInfo>& known_keys() {
     static const std::vector<KeyInfo> keys = [] {

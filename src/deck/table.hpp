@@ -31,34 +31,20 @@ struct Rule {
 constexpr std::int64_t most_int = std::numeric_limits<int>::max();
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 
-constexpr Rule one_of(std::string_view choices) {
-    return {Kind::choice, choices};
-}
-constexpr Rule boolean() {
-    return {Kind::flag};
-}
-constexpr Rule whole(std::int64_t low, std::int64_t high) {
-    return {Kind::whole, "", low, high};
-}
+constexpr Rule one_of(std::string_view choices) { return {Kind::choice, choices}; }
+constexpr Rule boolean() { return {Kind::flag}; }
+constexpr Rule whole(std::int64_t low, std::int64_t high) { return {Kind::whole, "", low, high}; }
 constexpr Rule byte_size(std::int64_t low, std::int64_t high) {
     return {Kind::size, "", low, high};
 }
-constexpr Rule duration(double low, double high) {
-    return {Kind::time, "", 0, 0, low, high};
-}
-constexpr Rule byte_rate(double low, double high) {
-    return {Kind::rate, "", 0, 0, low, high};
-}
+constexpr Rule duration(double low, double high) { return {Kind::time, "", 0, 0, low, high}; }
+constexpr Rule byte_rate(double low, double high) { return {Kind::rate, "", 0, 0, low, high}; }
 constexpr Rule line_of_text(std::int64_t least, std::int64_t high) {
     return {Kind::text, "", least, high};
 }
 // 4095 bytes is the longest path that Linux opens.
-constexpr Rule path() {
-    return {Kind::path, "", 1, 4095};
-}
-constexpr Rule path_or_none() {
-    return {Kind::path, "", 0, 4095};
-}
+constexpr Rule path() { return {Kind::path, "", 1, 4095}; }
+constexpr Rule path_or_none() { return {Kind::path, "", 0, 4095}; }
 
 // The member that a key sets.
 using Field = std::variant<std::string*, bool*, int*, std::int64_t*, double*, base::Bytes*>;

@@ -37,9 +37,7 @@ std::size_t sequence_length(std::string_view text) {
     return 0;
 }
 
-bool is_control(char c) {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-}
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
 
 } // namespace
 

@@ -9,9 +9,7 @@
 
 namespace foregather::deck {
 
-inline bool is_blank(char c) {
-    return c == ' ' || c == '\t';
-}
+inline bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 // Without blanks (space, tab) at either end.
 std::string_view trimmed(std::string_view text);

@@ -135,7 +135,7 @@ void ScoreRun::prepare() {
         notes_.push_back(results_->note());
         progress_->say("note: " + results_->note());
     }
-    home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm);
+    home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm, memory_.slots);
     control_.together([&] {
         transformer_ = std::make_unique<model::Transformer>(inputs_.config, inputs_.chain, device,
                                                             inputs_.packs.most_tokens, inputs_.packs.longest);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One arena per rank, or one window per group.
+// Where parts lie: a rank's own one after another; or, in a window, those of the ranks that share it side
+// by side, unit by unit.
 #include "weights_home.hpp"
 
 #include <foregather/shard/load.hpp>
@@ -7,34 +8,66 @@
 #include "limits.hpp"
 
 namespace foregather::job {
+namespace {
+
+base::Slab floats(std::byte* data, base::Elements n) { return {data, n, base::DType::f32}; }
+
+} // namespace
 
 WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
                          const mesh::Topology& topology, backend::Backend& backend,
-                         const deck::CommSection& comm)
+                         const deck::CommSection& comm, int slots)
     : chain_(chain), plan_(chain.units, topology.shard_size()), rank_(topology.shard_rank()),
-      backend_(backend) {
+      together_(1), first_together_(rank_), backend_(backend) {
     if (transport.name == "shared") {
-        window_ = std::make_unique<mesh::SharedWindow>(
-            topology.shard(), base::bytes_of(plan_.whole_elements, base::DType::f32));
-        board_ = std::make_unique<comm::SharedBoard>(
-            topology.shard(), static_cast<int>(chain.units.size()), comm.timeout_s);
+        open_shared(topology, comm.timeout_s);
         return;
     }
-    arena_ = device::Buffer<float>(backend.device(), plan_.shard_elements, "this rank's weights");
-    if (transport.name != "none") {
-        communicator_ = backend.gather_communicator(topology.shard(), comm);
+    if (moves(transport)) {
+        communicator_ = backend.gather_communicator(topology, comm);
         gather_ = backend.device().stream("gather", device::Priority::high);
+        open_gathers(topology, slots);
+    }
+    if (!window_) {
+        arena_ = device::Buffer<float>(backend.device(), plan_.shard_elements, "this rank's weights");
     }
 }
 
 WeightsHome::~WeightsHome() { gather_.reset(); }
 
+void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) {
+    together_ = topology.shard_size();
+    first_together_ = 0;
+    window_ = std::make_unique<mesh::SharedWindow>(
+        topology.shard(), base::bytes_of(plan_.whole_elements, base::DType::f32));
+    board_ = std::make_unique<comm::SharedBoard>(topology.shard(),
+                                                 static_cast<int>(chain_.units.size()), timeout_s);
+}
+
+void WeightsHome::open_gathers(const mesh::Topology& topology, int slots) {
+    const base::Elements n = slots * plan_.largest_unit;
+    if (!communicator_->shares_node()) {
+        slots_buffer_ = device::Buffer<float>(backend_.device(), n, "gathered units");
+        slots_ = base::slab(slots_buffer_.view());
+        return;
+    }
+    const mesh::Control node(topology.shard_node());
+    together_ = node.size();
+    first_together_ = rank_ - node.rank();
+    window_ = std::make_unique<mesh::SharedWindow>(
+        topology.shard_node(), base::bytes_of(together_ * plan_.shard_elements, base::DType::f32));
+    slots_window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(),
+                                                         base::bytes_of(n, base::DType::f32));
+    slots_ = floats(slots_window_->data(), n);
+}
+
 base::View<float> WeightsHome::part_of(base::UnitId unit) const {
     const auto& place = plan_.units[static_cast<std::size_t>(unit)];
     const base::Elements n = place.layout.per_rank();
     if (window_) {
-        float* whole = reinterpret_cast<float*>(window_->data());
-        return {whole + place.in_whole_arena + rank_ * n, static_cast<std::size_t>(n)};
+        float* base = reinterpret_cast<float*>(window_->data());
+        return {base + together_ * place.in_shard_arena + (rank_ - first_together_) * n,
+                static_cast<std::size_t>(n)};
     }
     return arena_.view().subspan(static_cast<std::size_t>(place.in_shard_arena),
                                  static_cast<std::size_t>(n));
@@ -53,9 +86,12 @@ void WeightsHome::load(io::WeightsFile& file) {
 
 schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& options) {
     if (communicator_) {
-        source_ = std::make_unique<schedule::Prefetcher>(options, chain_.units, plan_,
-                                                         base::slab(base::View<const float>(arena_.view())),
-                                                         *communicator_, backend_.device(), *gather_);
+        source_ = std::make_unique<schedule::Prefetcher>(
+            options, chain_.units, plan_,
+            schedule::Prefetcher::GatherMemory{
+                [this](base::UnitId unit) { return base::slab(base::View<const float>(part_of(unit))); },
+                slots_},
+            *communicator_, backend_.device(), *gather_);
         return *source_;
     }
     schedule::InPlaceSource::Ready ready;
@@ -64,10 +100,9 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
             board_->wait(unit, 1, chain_.units[static_cast<std::size_t>(unit)].name, compute);
         };
     }
-    const auto* whole = window_ ? window_->data() : base::slab(arena_.view()).data;
-    source_ = std::make_unique<schedule::InPlaceSource>(
-        options, plan_, base::ConstSlab{whole, plan_.whole_elements, base::DType::f32},
-        backend_.device(), std::move(ready));
+    std::byte* whole = window_ ? window_->data() : base::slab(arena_.view()).data;
+    source_ = std::make_unique<schedule::InPlaceSource>(options, plan_, floats(whole, plan_.whole_elements),
+                                                        backend_.device(), std::move(ready));
     return *source_;
 }
 

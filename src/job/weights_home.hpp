@@ -18,10 +18,10 @@ namespace foregather::job {
 
 class WeightsHome {
 public:
-    // Collective over the shard group; blocks. Allocates the arena, and opens the communicator or the
-    // shared window that the transport needs.
+    // Collective over the shard group; blocks. Allocates the arena and, if the transport moves weights,
+    // that many slots; opens the communicator or the shared window that the transport needs.
     WeightsHome(const model::Chain& chain, const Transport& transport, const mesh::Topology& topology,
-                backend::Backend& backend, const deck::CommSection& comm);
+                backend::Backend& backend, const deck::CommSection& comm, int slots);
     // Drains the gather stream before what it uses goes.
     ~WeightsHome();
     WeightsHome(const WeightsHome&) = delete;
@@ -37,16 +37,23 @@ public:
     const shard::ArenaPlan& plan() const { return plan_; }
 
 private:
+    void open_shared(const mesh::Topology& topology, double timeout_s);
+    void open_gathers(const mesh::Topology& topology, int slots);
     base::View<float> part_of(base::UnitId unit) const;
 
     const model::Chain& chain_;
     shard::ArenaPlan plan_;
-    int rank_;
+    int rank_;     // of the shard group, whose parts are loaded
+    int together_; // ranks whose parts of a unit lie side by side in one window, from first_together_
+    int first_together_;
     backend::Backend& backend_;
     std::unique_ptr<comm::Communicator> communicator_;
     std::unique_ptr<mesh::SharedWindow> window_;
     std::unique_ptr<comm::SharedBoard> board_;
     device::Buffer<float> arena_; // unless it is in the window
+    std::unique_ptr<mesh::SharedWindow> slots_window_;
+    device::Buffer<float> slots_buffer_; // unless they are in the window
+    base::Slab slots_;
     std::unique_ptr<device::Stream> gather_;
     std::unique_ptr<schedule::TimedSource> source_;
 };

@@ -113,10 +113,13 @@ void Topology::cut_groups(int shard, const std::string& shard_key) {
     for (int r = first; r < first + shard_size_; ++r) {
         shard_on_one_node_ = shard_on_one_node_ && places_[static_cast<std::size_t>(r)].node == node_;
     }
-    int everywhere = shard_on_one_node_ ? 1 : 0; // transports are chosen alike by all groups
-    check(MPI_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_MIN, world_.handle()),
+    shard_node_ = split(shard_.handle(), node_, shard_rank_, "the shard group's ranks on each node");
+    // Transports are chosen alike by all groups.
+    std::array<int, 2> somewhere = {shard_on_one_node_ ? 0 : 1, size_of(shard_node_.handle()) > 1 ? 1 : 0};
+    check(MPI_Allreduce(MPI_IN_PLACE, somewhere.data(), 2, MPI_INT, MPI_MAX, world_.handle()),
           "agree on where shard groups lie");
-    shard_on_one_node_ = everywhere == 1;
+    shard_on_one_node_ = somewhere[0] == 0;
+    shard_shares_nodes_ = somewhere[0] == 1 && somewhere[1] == 1;
 }
 
 } // namespace foregather::mesh

@@ -6,14 +6,22 @@
 namespace foregather::schedule {
 
 Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::UnitSpec>& units,
-                       const shard::ArenaPlan& plan, base::ConstSlab arena,
+                       const shard::ArenaPlan& plan, GatherMemory memory,
                        comm::Communicator& communicator, device::Device& device,
                        device::Stream& gather)
     : TimedSource(options, device, Schedule(options.uses, 1, options.depth).depth(), true),
-      units_(units), plan_(plan), arena_(arena), communicator_(communicator), gather_stream_(gather),
-      schedule_(options.uses, options.passes, options.depth),
-      memory_(device, schedule_.slots() * plan.largest_unit, "gathered units"),
-      slots_(static_cast<std::size_t>(schedule_.slots())) {}
+      units_(units), plan_(plan), memory_(std::move(memory)), communicator_(communicator),
+      gather_stream_(gather), schedule_(options.uses, options.passes, options.depth),
+      slots_(static_cast<std::size_t>(schedule_.slots())) {
+    if (memory_.slots.n < schedule_.slots() * plan.largest_unit) {
+        base::fail("memory of " + std::to_string(memory_.slots.n) + " elements does not hold " +
+                   std::to_string(schedule_.slots()) + " slots of " + std::to_string(plan.largest_unit));
+    }
+}
+
+base::Slab Prefetcher::slot_memory(int slot, base::Elements n) const {
+    return memory_.slots.part(slot * plan_.largest_unit, n);
+}
 
 std::int64_t Prefetcher::freed() const {
     std::int64_t used = 0; // what is still there was used and will not be waited for again
@@ -24,7 +32,7 @@ std::int64_t Prefetcher::freed() const {
 }
 
 base::Bytes Prefetcher::slot_bytes() const {
-    return base::bytes_of(plan_.largest_unit, base::DType::f32);
+    return base::bytes_of(plan_.largest_unit, memory_.slots.type);
 }
 
 // Takes steps until the compute of this use: the gathers before it are those still missing for the uses
@@ -52,8 +60,7 @@ base::ConstSlab Prefetcher::fetch(Entry& e, device::Stream& compute) {
     slot.last_use = step.use;
     e.record.slot = step.slot;
     e.record.gather_sequence = slot.sequence;
-    return {reinterpret_cast<const std::byte*>(memory_.view().data() + step.slot * plan_.largest_unit),
-            plan_.units[static_cast<std::size_t>(step.unit)].layout.padded(), base::DType::f32};
+    return slot_memory(step.slot, plan_.units[static_cast<std::size_t>(step.unit)].layout.padded());
 }
 
 void Prefetcher::gather(const Step& step) {
@@ -69,17 +76,14 @@ void Prefetcher::gather(const Step& step) {
         ++evicted_;
     }
     e.gather.begin->record(gather_stream_);
-    const base::Elements part = place.layout.per_rank();
-    const base::Slab full{reinterpret_cast<std::byte*>(memory_.view().data() +
-                                                       step.slot * plan_.largest_unit),
-                          place.layout.padded(), base::DType::f32};
-    communicator_.all_gather(
-        {arena_.data + place.in_shard_arena * base::size_of(arena_.type), part, arena_.type}, full,
-        "gather of " + units_[static_cast<std::size_t>(step.unit)].name + " for use " +
-            std::to_string(step.use),
-        gather_stream_);
+    const base::ConstSlab part = memory_.part(step.unit);
+    const base::Slab full = slot_memory(step.slot, place.layout.padded());
+    communicator_.all_gather(part, full,
+                             "gather of " + units_[static_cast<std::size_t>(step.unit)].name +
+                                 " for use " + std::to_string(step.use),
+                             gather_stream_);
     e.gather.end->record(gather_stream_);
-    e.record.received = full.bytes() - base::bytes_of(part, arena_.type);
+    e.record.received = full.bytes() - part.bytes();
     slot = {step.unit, step.use, next_sequence(), -1};
     e.record.gather_sequence = slot.sequence;
     ++issued_;

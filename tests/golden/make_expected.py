@@ -3,7 +3,8 @@
 """Computes expected.h5 of the golden folders anew, with transformers and PyTorch on the CPU.
 
 Decides how the references are made: float32, eager attention, one document at a time. The tests
-read the files and never need this script; it needs torch, transformers and h5py.
+read the files and never need this script; it needs torch (2.15 made those that are here),
+transformers (5.24) and h5py, for a GGUF file also gguf and accelerate.
 """
 
 import argparse

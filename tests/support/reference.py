@@ -6,6 +6,7 @@ Decides nothing about files: it takes a complete config and arrays. It is slow, 
 attention matrices.
 """
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +26,13 @@ class Scores:
     hidden: np.ndarray  # [T, C], after the final norm
 
 
-def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The config and the float64 arrays of a weights file, under their Hugging Face names."""
-    import json
-
+def read_weights(path: Path, dtype=np.float64) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The config and the arrays of a weights file, under their Hugging Face names."""
     arrays = {}
 
     def visit(name: str, item) -> None:
         if isinstance(item, h5py.Dataset):
-            arrays[name.replace("/", ".")] = item[()].astype(np.float64)
+            arrays[name.replace("/", ".")] = item[()].astype(dtype, copy=False)
 
     with h5py.File(path) as file:
         file["weights"].visititems(visit)

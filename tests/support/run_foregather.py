@@ -260,7 +260,9 @@ def group_bytes(path: Path, group: str) -> dict[str, bytes]:
             head = f"{item.shape} {item.dtype.str} ".encode()
             found[name] = head + np.ascontiguousarray(item[()]).tobytes()
         for key, value in item.attrs.items():
-            found[f"{name}@{key}"] = np.asarray(value).tobytes()
+            array = np.asarray(value)  # Labels of dimensions are references to text.
+            raw = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+            found[f"{name}@{key}"] = raw
 
     with h5py.File(path) as file:
         add("", file[group])

@@ -210,7 +210,7 @@ def test_eos_is_added_on_demand_only_and_never_doubled(tool, tmp_path):
     assert documents(tmp_path / "t.h5") == [[1, 2, 3], [3], [2, 3]]
 
 
-@pytest.mark.parametrize("where", ["option", "weights", "tokenizer_config", "config"])
+@pytest.mark.parametrize("where", ["option", "weights", "tokenizer_config", "config", "template"])
 def test_bos_is_found_where_it_stands(tool, tmp_path, tokenizer_json, where):
     source, out = text_file(tmp_path / "a.txt", "th"), tmp_path / "t.h5"
     words = ["--tokenizer", tokenizer_json, "--add-bos"]
@@ -225,15 +225,28 @@ def test_bos_is_found_where_it_stands(tool, tmp_path, tokenizer_json, where):
     elif where == "tokenizer_config":
         (tmp_path / "tokenizer_config.json").write_text('{"bos_token": {"content": "<s>"}}')
         (tmp_path / "config.json").write_text('{"bos_token_id": 1}')
-    else:
+    elif where == "config":
         (tmp_path / "config.json").write_text('{"bos_token_id": 257}')
+        bare = byte_tokenizer()
+        bare.post_processor = processors.ByteLevel()
+        tokenizer_json.write_text(bare.to_str())
     assert tool("tokenize", out, source, *words).status == 0
     assert documents(out) == [[257, 256]]
     with h5py.File(out) as file:
         assert file["bytes"][:].tolist() == [2]
 
 
+def test_eos_is_the_last_of_the_template(tool, tmp_path, tokenizer_json):
+    source = text_file(tmp_path / "a.txt", "th")
+    words = ("--tokenizer", tokenizer_json, "--add-bos", "--add-eos")
+    assert tool("tokenize", tmp_path / "t.h5", source, *words).status == 0
+    assert documents(tmp_path / "t.h5") == [[257, 256, 258]]
+
+
 def test_bos_that_stands_nowhere_is_asked_for(tool, tmp_path, tokenizer_json):
+    bare = byte_tokenizer()
+    bare.post_processor = processors.ByteLevel()
+    tokenizer_json.write_text(bare.to_str())
     source = text_file(tmp_path / "a.txt", "th")
     words = (tmp_path / "t.h5", source, "--tokenizer", tokenizer_json)
     said = tool("tokenize", *words, "--add-bos")

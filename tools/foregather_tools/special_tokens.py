@@ -22,8 +22,8 @@ def find_special(
     """The id of `kind` ("bos" or "eos") and where it was found.
 
     In this order: the option; bos_token_id in the weights file's config; bos_token in
-    tokenizer_config.json beside the tokenizer.json; bos_token_id in config.json there. A list of
-    several ids names none. Refused if none is found.
+    tokenizer_config.json beside the tokenizer.json; bos_token_id in config.json there; the template
+    in the tokenizer.json itself. A list of several ids names none. Refused if none is found.
     """
     option = f"--{kind}-id"
     if given is not None:
@@ -38,6 +38,10 @@ def find_special(
             sources.insert(
                 1, ("tokenizer_config.json beside the tokenizer", {f"{kind}_token_id": number})
             )
+    if encoder is not None:
+        sources.append(
+            ("the tokenizer's template", {f"{kind}_token_id": encoder.template_id(kind)})
+        )
     for origin, holder in sources:
         number = holder.get(f"{kind}_token_id")
         if isinstance(number, int) and not isinstance(number, bool):

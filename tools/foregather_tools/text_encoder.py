@@ -29,11 +29,25 @@ class TextEncoder:
         if not self._vocabulary:
             raise Refusal(f"{origin} holds no vocabulary")
         self.vocab_size = max(self._vocabulary.values()) + 1
-        self._lengths = self._byte_lengths(json.loads(tokenizer_text))
+        self._description = json.loads(tokenizer_text)
+        self._lengths = self._byte_lengths(self._description)
 
     def id_of(self, token: str) -> int | None:
         """The id of a token, None if there is none."""
         return self._vocabulary.get(token)
+
+    def template_id(self, kind: str) -> int | None:
+        """The id that the tokenizer's own template puts first ("bos") or last ("eos"), if it has
+        one.
+        """
+        processor = self._description.get("post_processor") or {}
+        for part in processor.get("processors", [processor]):
+            if part.get("type") == "TemplateProcessing" and part.get("single"):
+                end = part["single"][0 if kind == "bos" else -1]
+                name = end.get("SpecialToken", {}).get("id")
+                ids = part["special_tokens"].get(name, {}).get("ids", [])
+                return ids[0] if len(ids) == 1 else None
+        return None
 
     def _byte_lengths(self, description: dict) -> np.ndarray | None:
         """[vocab_size] bytes of text that each id stands for, if tokens are written in the byte

@@ -27,9 +27,9 @@ public:
     virtual std::string transport() const = 0;
     // Can the ranks of a node read each other's shards in place?
     virtual bool can_share() const = 0;
-    // Collective over `group`; blocks.
+    // Over the shard group. Collective; blocks.
     virtual std::unique_ptr<comm::Communicator>
-    gather_communicator(MPI_Comm group, const deck::CommSection& options) = 0;
+    gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
     // The shortest compute by which the verdict on the prefetch judges.
     virtual std::int64_t judged_compute_ns() const = 0;
 

@@ -18,6 +18,8 @@ public:
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual std::string name() const = 0; // of the transport: "mpi", "nccl"
+    // Must shards and slots lie in memory that the ranks of a node share?
+    virtual bool shares_node() const { return false; }
 
     // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full` becomes
     // rank r's `shard`, our own included. `shard` must not change and both must live until it is done.

@@ -18,4 +18,11 @@ struct MpiOptions {
 // A gather past its time limit prints one line that names the ranks that did not arrive, and aborts.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm group, const MpiOptions& options);
 
+// The same for ranks that share nodes: `node` holds the ranks of `group` on this node, consecutive in it.
+// A call's `shard` must lie in memory that the node shares, right behind that of the rank before, and
+// `full` in memory that it shares too, at the same place for all its ranks; the node's first rank then
+// gathers for all. A slot is overwritten once every rank of the node has come to the call that does it.
+std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, MPI_Comm node,
+                                                     const MpiOptions& options);
+
 } // namespace foregather::comm

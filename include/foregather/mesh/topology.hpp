@@ -42,16 +42,20 @@ public:
 
     MPI_Comm world() const { return world_.handle(); } // in the order of rank()
     MPI_Comm shard() const { return shard_.handle(); }
+    // The ranks of the shard group that are on this node, in order.
+    MPI_Comm shard_node() const { return shard_node_.handle(); }
+    // Does a shard group span nodes, with several of its ranks on one? The same answer everywhere.
+    bool shard_shares_nodes() const { return shard_shares_nodes_; }
     const std::vector<RankPlace>& places() const { return places_; }
 
 private:
     void find_nodes();
     void cut_groups(int shard, const std::string& shard_key);
 
-    Comm world_, local_, shard_;
+    Comm world_, local_, shard_, shard_node_;
     int rank_ = 0, size_ = 1, node_ = 0, nodes_ = 1, local_rank_ = 0, local_size_ = 1;
     int node_cores_ = 1, shard_rank_ = 0, shard_size_ = 1;
-    bool shard_on_one_node_ = true;
+    bool shard_on_one_node_ = true, shard_shares_nodes_ = false;
     std::vector<RankPlace> places_;
 };
 

@@ -93,10 +93,14 @@ private:
 // i + depth is enqueued, before compute i.
 class Prefetcher final : public TimedSource {
 public:
-    // arena [plan.shard_elements] is this rank's shard arena. All references must outlive this object,
-    // and the streams must be drained before it goes.
+    // Where this rank's part of each unit lies, and memory for the slots: [slots][plan.largest_unit].
+    struct GatherMemory {
+        std::function<base::ConstSlab(base::UnitId)> part;
+        base::Slab slots;
+    };
+    // All references and memory must outlive this object, and the streams must be drained before it goes.
     Prefetcher(const SourceOptions& options, const std::vector<shard::UnitSpec>& units,
-               const shard::ArenaPlan& plan, base::ConstSlab arena, comm::Communicator& communicator,
+               const shard::ArenaPlan& plan, GatherMemory memory, comm::Communicator& communicator,
                device::Device& device, device::Stream& gather);
 
     int slots() const override { return schedule_.slots(); }
@@ -106,14 +110,14 @@ public:
 private:
     base::ConstSlab fetch(Entry& entry, device::Stream& compute) override;
     void gather(const Step& step);
+    base::Slab slot_memory(int slot, base::Elements n) const;
 
     const std::vector<shard::UnitSpec>& units_;
     const shard::ArenaPlan& plan_;
-    base::ConstSlab arena_;
+    GatherMemory memory_;
     comm::Communicator& communicator_;
     device::Stream& gather_stream_;
     Schedule schedule_;
-    device::Buffer<float> memory_; // slots back to back
     struct Slot {
         base::UnitId unit = -1;
         std::int64_t gathered_for = -1; // the use whose entry holds the gather's events

@@ -156,11 +156,15 @@ TEST_F(AllGatherTest, refuses_parts_that_do_not_make_the_whole) {
     EXPECT_TRUE(refused(part, base::slab(full.view()))) << "too large";
     EXPECT_TRUE(refused(part, base::slab(full.first(whole - 128)))) << "too small";
     EXPECT_TRUE(refused(part, {base::slab(full.view()).data, whole, base::DType::bf16})) << "other type";
-    EXPECT_TRUE(refused(base::slab(shard.first(32)), base::slab(full.first(32 * tests::ranks()))))
-        << "parts that are no multiple of the block";
     EXPECT_FALSE(refused(part, base::slab(full.first(whole))));
     gather_->sync();
     EXPECT_EQ(communicator->gathers_enqueued(), 1) << "what was refused was not enqueued";
+}
+
+TEST_F(AllGatherTest, parts_that_are_no_multiple_of_the_block_are_an_error_of_the_stream) {
+    const auto communicator = comm::make_mpi_communicator(MPI_COMM_WORLD, {});
+    EXPECT_THROW(wrong_elements(*communicator, 32, 0), base::Error); // 128 bytes, half a block
+    EXPECT_TRUE(tests::agree(true));
 }
 
 TEST_F(AllGatherTest, counts_gathers_bytes_of_other_ranks_and_time) {

@@ -14,9 +14,7 @@ namespace {
 
 using Mode = CommandLine::Mode;
 
-CommandLine read(const std::vector<const char*>& args) {
-    return parse_command_line(args);
-}
+CommandLine read(const std::vector<const char*>& args) { return parse_command_line(args); }
 
 std::string refused(const std::vector<const char*>& args) {
     try {

@@ -52,7 +52,8 @@ inline Setting setting_of(const Deck& deck, const std::string& key) {
 // "[fsdp]\nforward_prefetch = 2\n", to be put after good_deck.
 inline std::string section_and_line(const std::string& key, const std::string& value) {
     const std::size_t dot = key.find('.');
-    return "[" + key.substr(0, dot) + "]\n" + key.substr(dot + 1) + " = " + value + "\n";
+    std::string lines(1, '[');
+    return lines += key.substr(0, dot) + "]\n" + key.substr(dot + 1) + " = " + value + "\n";
 }
 
 } // namespace foregather::deck::test

@@ -18,9 +18,7 @@ struct Fault {
     std::string said; // the whole message
 };
 
-std::string after_good(const std::string& lines) {
-    return good_deck + lines;
-}
+std::string after_good(const std::string& lines) { return good_deck + lines; }
 
 const std::vector<Fault> faults = {
     {"UnknownKey",
@@ -138,6 +136,10 @@ const std::vector<Fault> faults = {
      good_deck,
      {"--forward_prefetch=1"},
      "command line: \"--forward_prefetch=1\" is not --section.key=value"},
+    {"LineWithAnEmptySection",
+     good_deck,
+     {"--.name=1"},
+     "command line: \"--.name=1\" is not --section.key=value"},
     {"LineWithoutValue",
      good_deck,
      {"--fsdp.forward_prefetch"},

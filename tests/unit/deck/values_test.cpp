@@ -101,9 +101,7 @@ const std::map<std::string, Probe> probes = {
 
 class DeckValues : public testing::TestWithParam<std::string> {};
 
-TEST_P(DeckValues, HasAProbe) {
-    EXPECT_EQ(probes.count(GetParam()), 1u);
-}
+TEST_P(DeckValues, HasAProbe) { EXPECT_EQ(probes.count(GetParam()), 1u); }
 
 TEST_P(DeckValues, ReachesItsMemberFromDeckAndCommandLine) {
     const std::string& key = GetParam();

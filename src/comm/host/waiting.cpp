@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Patience, and its end.
+#include "waiting.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include <foregather/mesh/session.hpp>
+
+namespace foregather::comm {
+
+using namespace std::chrono_literals;
+
+bool wait_until(const std::function<bool()>& done, Clock::time_point begin, double timeout_s,
+                const std::function<void()>& waiting) {
+    auto pause = 20us;
+    while (!done()) {
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::microseconds(320));
+        const std::chrono::duration<double> waited = Clock::now() - begin;
+        if (waited > 500ms) {
+            waiting();
+        }
+        if (waited.count() > timeout_s) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void give_up(int rank, const std::string& what, double timeout_s, const std::string& missing,
+             bool speaks) {
+    if (speaks) {
+        std::fprintf(stderr,
+                     "foregather: rank %d (%s): the %s has taken longer than comm.timeout = %g s; %s. Look "
+                     "at those ranks' hosts, or raise comm.timeout if they are only slow.\n",
+                     rank, mesh::host_name().c_str(), what.c_str(), timeout_s, missing.c_str());
+    } else {
+        std::this_thread::sleep_for(5s);
+    }
+    mesh::Session::abort(static_cast<int>(base::Status::failed));
+}
+
+void pace(base::Bytes received, double bytes_per_second, Clock::time_point begin) {
+    if (bytes_per_second > 0) {
+        const std::chrono::duration<double> wire(static_cast<double>(received.count) / bytes_per_second);
+        std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(wire));
+    }
+}
+
+} // namespace foregather::comm

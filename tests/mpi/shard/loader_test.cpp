@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's part of a unit as read from a real weights file: the right elements, converted, padding zero, no
+// rows but its own, in pieces of any size.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <foregather/base/error.hpp>
+#include <foregather/mesh/control.hpp>
+#include <foregather/shard/load.hpp>
+
+#include "../../support/mpi_test.hpp"
+#include "../../unit/io/h5_fixture.hpp"
+
+using namespace foregather;
+namespace h5 = foregather::io::testing;
+
+namespace {
+
+constexpr base::Elements rows = 61;
+constexpr base::Elements columns = 51;
+
+// Small whole numbers: exact in every element type.
+float stored(int tensor, base::Elements element) {
+    return static_cast<float>((tensor * 37 + element * 11) % 251 - 125);
+}
+
+std::vector<float> values_of(int tensor, base::Elements n) {
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (base::Elements e = 0; e < n; ++e) {
+        values[static_cast<std::size_t>(e)] = stored(tensor, e);
+    }
+    return values;
+}
+
+void write_weights(const std::string& path) {
+    h5::Writer writer(path);
+    writer.attribute("format", std::string("foregather.weights"));
+    writer.attribute("format_version", std::int64_t{1});
+    writer.text("config", "{}");
+    const auto bf16 = h5::bfloat16();
+    const auto f16 = h5::float16();
+    writer.put("weights/a/weight", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {rows, columns},
+               values_of(0, rows * columns));
+    writer.put("weights/b/weight", bf16.handle(), H5T_NATIVE_FLOAT, {rows, columns},
+               values_of(1, rows * columns));
+    writer.put("weights/c/bias", f16.handle(), H5T_NATIVE_FLOAT, {rows}, values_of(2, rows));
+}
+
+// The unit: all of a, rows 10 .. 50 of b, all of c.
+shard::UnitSpec unit_spec() {
+    shard::UnitSpec unit;
+    unit.name = "layer.0";
+    unit.append("a.weight", {rows, columns}, 0, rows);
+    unit.append("b.weight", {rows, columns}, 10, 40);
+    unit.append("c.bias", {rows}, 0, rows);
+    return unit;
+}
+
+class LoaderTest : public testing::Test {
+protected:
+    LoaderTest() {
+        const mesh::Control control(MPI_COMM_WORLD);
+        if (tests::rank() == 0) {
+            directory_ = std::make_unique<h5::Directory>();
+            write_weights(*directory_ / "weights.h5");
+        }
+        path_ = control.broadcast(tests::rank() == 0 ? *directory_ / "weights.h5" : "");
+    }
+    ~LoaderTest() override { tests::agree(true); } // rank 0 removes it when all have read
+
+    // The whole unit as it must be, with gaps and padding.
+    static std::vector<float> whole_unit(const shard::UnitSpec& unit, base::Elements padded) {
+        std::vector<float> whole(static_cast<std::size_t>(padded));
+        for (std::size_t p = 0; p < unit.parts.size(); ++p) {
+            const auto& part = unit.parts[p];
+            for (base::Elements e = 0; e < part.elements(); ++e) {
+                whole[static_cast<std::size_t>(part.offset + e)] =
+                    stored(static_cast<int>(p), part.first_row * part.row_elements() + e);
+            }
+        }
+        return whole;
+    }
+
+    std::unique_ptr<h5::Directory> directory_;
+    std::string path_;
+};
+
+} // namespace
+
+TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, tests::ranks());
+    const auto whole = whole_unit(unit, layout.padded());
+    const auto first = whole.begin() + tests::rank() * layout.per_rank();
+    const std::vector<float> expected(first, first + layout.per_rank());
+    for (const std::int64_t staging : {1, 500, 10'000, 1'000'000}) { // less than a row, two rows, ..., all
+        io::WeightsFile file(path_);
+        shard::Loader loader(file, {staging});
+        std::vector<float> part(expected.size(), -1.0F);
+        loader.load(unit, layout, tests::rank(), part);
+        EXPECT_EQ(part, expected) << "staging of " << staging << " bytes";
+    }
+}
+
+TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, 40); // as one of 40 ranks, each in turn
+    io::WeightsFile file(path_);
+    shard::Loader loader(file, {100'000});
+    std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
+    for (int r = tests::rank(); r < 40; r += tests::ranks()) {
+        const std::int64_t before = file.bytes_read();
+        loader.load(unit, layout, r, part);
+        // A part touches at most two rows more than it has elements for, of at most 4 bytes an element.
+        EXPECT_LE(file.bytes_read() - before, 4 * (layout.per_rank() + 2 * 2 * columns));
+    }
+}
+
+TEST_F(LoaderTest, every_rank_of_many_puts_the_unit_together) {
+    const shard::UnitSpec unit = unit_spec();
+    for (const int ranks : {1, 2, 3, 5, 7, 40, 61}) {
+        const shard::ShardLayout layout(unit.elements, ranks);
+        io::WeightsFile file(path_);
+        shard::Loader loader(file, {1000});
+        std::vector<float> gathered;
+        std::vector<float> part(static_cast<std::size_t>(layout.per_rank()), -1.0F);
+        for (int r = 0; r < ranks; ++r) {
+            loader.load(unit, layout, r, part);
+            gathered.insert(gathered.end(), part.begin(), part.end());
+        }
+        EXPECT_EQ(gathered, whole_unit(unit, layout.padded())) << "of " << ranks << " ranks";
+    }
+}
+
+TEST_F(LoaderTest, a_destination_of_another_size_is_refused) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, tests::ranks());
+    io::WeightsFile file(path_);
+    shard::Loader loader(file, {1000});
+    std::vector<float> part(static_cast<std::size_t>(layout.per_rank()) + 1);
+    EXPECT_THROW(loader.load(unit, layout, tests::rank(), part), base::Error);
+}
+
+TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
+    shard::UnitSpec unit;
+    unit.append("model.norm.weight", {8}, 0, 8);
+    const shard::ShardLayout layout(unit.elements, 1);
+    io::WeightsFile file(path_);
+    shard::Loader loader(file, {1000});
+    std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
+    h5::expect_error(base::Status::failed, {"model.norm.weight", path_},
+                     [&] { loader.load(unit, layout, 0, part); });
+}

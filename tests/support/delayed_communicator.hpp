@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator that holds its gathers back for a random while, different on every rank, and keeps the
+// order in which they were asked for. The gathers themselves are another's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <foregather/comm/communicator.hpp>
+#include <foregather/device/host_stream.hpp>
+
+namespace foregather::tests {
+
+class DelayedCommunicator final : public comm::Communicator {
+public:
+    // Delays of 0 .. most, drawn from the seed. `inner` must outlive this object.
+    DelayedCommunicator(comm::Communicator& inner, std::uint64_t seed, std::chrono::microseconds most)
+        : inner_(inner), random_(seed), most_(most) {}
+
+    int rank() const override { return inner_.rank(); }
+    int size() const override { return inner_.size(); }
+    std::string name() const override { return inner_.name(); }
+    const std::string& asked() const { return asked_; } // what was gathered, one line each
+
+private:
+    void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
+                       device::Stream& stream) override {
+        const std::chrono::microseconds delay(
+            std::uniform_int_distribution<std::int64_t>(0, most_.count())(random_));
+        device::host_stream(stream).enqueue([delay] { std::this_thread::sleep_for(delay); });
+        asked_ += what + "\n";
+        inner_.all_gather(shard, full, std::move(what), stream);
+    }
+
+    comm::Communicator& inner_;
+    std::mt19937_64 random_;
+    std::chrono::microseconds most_;
+    std::string asked_;
+};
+
+} // namespace foregather::tests
