@@ -5,36 +5,59 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace foregather::io {
 
 namespace {
 
-extern "C" herr_t append_message(unsigned, const H5E_error2_t* entry, void* text) {
-    auto& joined = *static_cast<std::string*>(text);
-    const std::string message = entry->desc != nullptr ? entry->desc : "";
-    if (!message.empty() && joined.find(message) == std::string::npos) {
-        joined += (joined.empty() ? "" : "; ") + message;
+extern "C" herr_t append_message(unsigned, const H5E_error2_t* entry, void* list) {
+    auto& messages = *static_cast<std::vector<std::string>*>(list);
+    if (entry->desc != nullptr && *entry->desc != '\0') {
+        messages.emplace_back(entry->desc);
     }
     return 0;
 }
 
-std::string advice_for(const std::string& stack) {
-    if (stack.find("lock file") != std::string::npos) {
+// The innermost messages, which name the cause, and the outermost; the rest is the library's own
+// way from one to the other.
+std::string in_short(const std::vector<std::string>& messages) {
+    constexpr std::size_t innermost = 3;
+    std::string text;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+        if (i < innermost || i + 1 == messages.size()) {
+            text += (i == 0 ? "" : i > innermost ? "; ...; " : "; ") + messages[i];
+        }
+    }
+    return text.empty() ? "no reason given" : text;
+}
+
+bool any_contains(const std::vector<std::string>& messages, const std::string& words) {
+    return std::any_of(messages.begin(), messages.end(), [&](const std::string& message) {
+        return message.find(words) != std::string::npos;
+    });
+}
+
+std::string advice_for(const std::vector<std::string>& messages) {
+    if (any_contains(messages, "lock file")) {
         return "\n  The file system does not grant file locks, or another job has the file open "
                "for "
                "writing. If it has no locks, set HDF5_USE_FILE_LOCKING=FALSE in the environment of "
                "every rank.";
     }
-    if (stack.find("file signature not found") != std::string::npos) {
+    if (any_contains(messages, "file signature not found")) {
         return "\n  This is not an HDF5 file, or its writer was killed before the first flush.";
     }
-    if (stack.find("truncated file") != std::string::npos) {
+    if (any_contains(messages, "truncated file")) {
         return "\n  The file is shorter than its own header says: copy or write it again.";
+    }
+    if (any_contains(messages, "write failed")) {
+        return "\n  The file system may be full, over quota, or out of reach.";
     }
     return "";
 }
@@ -59,13 +82,12 @@ Plist shared_access(const std::string& path, MPI_Comm comm) {
 } // namespace
 
 void raise_h5(const std::string& attempted, base::Status status, base::Where where) {
-    std::string stack;
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_message, &stack);
+    std::vector<std::string> messages;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_message, &messages);
     H5Eclear2(H5E_DEFAULT);
-    throw base::Error(status,
-                      "HDF5 failed to " + attempted + ": " +
-                          (stack.empty() ? "no reason given" : stack) + advice_for(stack),
-                      where);
+    throw base::Error(
+        status, "HDF5 failed to " + attempted + ": " + in_short(messages) + advice_for(messages),
+        where);
 }
 
 void close(File& file, const std::string& path) {

@@ -41,16 +41,21 @@ def folder(tmp_path_factory) -> Path:
     for name in ("a", "b"):
         tokens = fixtures.write_tokens(folder / f"made-by-{name}.h5", [fixtures.A, fixtures.B])
         mark_tokenizer(tokens, name * 64)
-    size = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 4}
+    size = {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 2, "head_dim": 64}
     fixtures.random_llama(folder / "slow.h5", vocab_size=512, **size)
-    fixtures.random_documents(folder / "long.h5", 512, [2000])
+    fixtures.random_documents(folder / "long.h5", 512, [3000])
     return folder
 
 
 @pytest.fixture(scope="module")
-def tiny(folder) -> Callable[..., Result]:
+def start(folder) -> Foregather:
+    """Runs in that folder."""
+    return Foregather(folder)
+
+
+@pytest.fixture(scope="module")
+def tiny(start, folder) -> Callable[..., Result]:
     """tiny(changes, ranks): F-BG with documents A and B through mpi; equal calls share one run."""
-    start = Foregather(folder)
     known: dict[str, Result] = {}
 
     def run(changes: dict[str, Any], ranks: int = 2) -> Result:
@@ -128,7 +133,7 @@ def has_spans(result: Result) -> bool:
 
 def timeout_code(result: Result) -> int:
     """The status; 1 must be the end that comm.timeout makes."""
-    assert result.code == 0 or "comm.timeout = 0.05 s" in lines(result.stderr)[0]
+    assert result.code == 0 or "comm.timeout = 0.005 s" in lines(result.stderr)[0]
     return result.code
 
 
@@ -163,7 +168,7 @@ PROBES = {
     "fsdp.forward_prefetch": Probe(0, 1, prefetch, ((0, 0, 0, 4), (1, 1, 3, 4))),
     "fsdp.piece_bytes": Probe(0, 32, lambda r: len(r.table("/timing/units")["name"]), (4, 6)),
     "comm.transport": Probe("mpi", "shared", lambda r: total("bytes_gathered")(r) > 0, (True, False)),
-    "comm.timeout": Probe("120 s", "0.05", timeout_code, (0, 1), SLOW),
+    "comm.timeout": Probe("120 s", "0.005", timeout_code, (0, 1), SLOW),
     "comm.link_rate": Probe("10 MB/s", "0.1 MB/s", lambda r: fastest_gather(r) > 1.001e5),
     "batch.tokens": Probe(4, 2048, total("packs"), (2, 1)),
     "output.file": Probe(
@@ -321,9 +326,9 @@ def test_inert_key_is_refused_by_a_strict_job_with_its_place(case, tiny):
     assert all(line.startswith(f"{result.deck}:") for line in said[1:])
 
 
-def test_inert_default_is_recorded_and_no_reason_to_refuse(folder):
+def test_inert_default_is_recorded_and_no_reason_to_refuse(start):
     deck = {"model.weights": "bigram.h5", "data.tokens": "ab.h5", "job.strict": True}
-    result = Foregather(folder)(deck | {"output.file": folder / "plain.h5"})
+    result = start(deck)
     for key in ("fsdp.forward_prefetch", "comm.link_rate", "data.any_tokenizer"):
         assert result.key(key)["state"] == "inert" and key not in result.stdout
 
@@ -345,11 +350,10 @@ def test_b4_depth_beyond_the_model_is_clamped_told_and_ends_clean(tiny):
     refusal(strict, "fsdp.forward_prefetch = 64 is clamped to 3", lines_said=2)
 
 
-def test_b4_one_layer_with_depth_one_frees_every_gather(folder):
+def test_b4_one_layer_with_depth_one_frees_every_gather(start, folder):
     fixtures.bigram(folder / "one-layer.h5", num_hidden_layers=1)
     deck = {"model.weights": "one-layer.h5", "data.tokens": "eight.h5", "comm.transport": "mpi"}
-    keys = {"batch.tokens": 4, "output.file": folder / "one-layer-scores.h5"}
-    ranks = Foregather(folder)(deck | keys, ranks=2).table("/timing/ranks")
+    ranks = start(deck | {"batch.tokens": 4}, ranks=2).table("/timing/ranks")
     for name in ("issued", "waited", "freed"):
         assert ranks[f"gathers_{name}"].tolist() == [12, 12]
 
@@ -381,9 +385,8 @@ def test_witness_that_the_clock_does_not_give_ends_with_status_3_and_all_results
     assert result.score_bytes() == tiny({"output.require": "none"}).score_bytes()
 
 
-def test_auto_is_recorded_with_what_it_became_and_why(folder):
-    deck = {"model.weights": "bigram.h5", "data.tokens": "ab.h5"}
-    result = Foregather(folder)(deck | {"output.file": folder / "auto.h5"}, ranks=2)
+def test_auto_is_recorded_with_what_it_became_and_why(start):
+    result = start({"model.weights": "bigram.h5", "data.tokens": "ab.h5"}, ranks=2)
     choices = result.rows("/provenance/choices", "name")
     assert result.key("comm.transport")["value"] == "auto"
     assert choices["transport"]["value"] == result.key("comm.transport")["observed"] == "shared"

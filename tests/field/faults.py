@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that are watched and hurt while they run: ranks by number, and faults of the system on one rank.
+
+Decides how a fault is made (signals, and a library between the program and the C library); each test
+decides which rank has it and how the job must end.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from run_foregather import LAUNCH, MPIRUN, PROGRAM, deck_text, start, wait
+
+# FAULT names the fault, FAULT_RANK the rank that has it; FAULT_AT counts calls from 1.
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static int have(const char* fault) {
+    const char* asked = getenv("FAULT");
+    const char* rank = getenv("FAULT_RANK");
+    const char* own = getenv("OMPI_COMM_WORLD_RANK");
+    return asked && strcmp(asked, fault) == 0 && (!rank || (own && strcmp(rank, own) == 0));
+}
+
+/* Whether a descriptor is that of unfinished results. */
+static int is_part(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    return n > 5 && strncmp(path + n - 5, ".part", 5) == 0;
+}
+
+static void* next(const char* name) { return dlsym(RTLD_NEXT, name); }
+
+int flock(int fd, int operation) {
+    if (have("no-locks")) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return ((int (*)(int, int))next("flock"))(fd, operation);
+}
+
+#define READS(NAME, OFFSET)                                                                  \
+    ssize_t NAME(int fd, void* to, size_t n, OFFSET at) {                                    \
+        if (n >= 65536 && have("stop-in-load")) raise(SIGSTOP);                              \
+        return ((ssize_t(*)(int, void*, size_t, OFFSET))next(#NAME))(fd, to, n, at);         \
+    }
+READS(pread, off_t)
+READS(pread64, off64_t)
+
+#define WRITES(NAME, OFFSET)                                                                 \
+    ssize_t NAME(int fd, const void* from, size_t n, OFFSET at) {                            \
+        if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }                 \
+        return ((ssize_t(*)(int, const void*, size_t, OFFSET))next(#NAME))(fd, from, n, at); \
+    }
+WRITES(pwrite, off_t)
+WRITES(pwrite64, off64_t)
+
+#define VECTOR_WRITES(NAME, OFFSET)                                                          \
+    ssize_t NAME(int fd, const struct iovec* from, int n, OFFSET at) {                       \
+        if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }                 \
+        return ((ssize_t(*)(int, const struct iovec*, int, OFFSET))next(#NAME))(fd, from, n, at); \
+    }
+VECTOR_WRITES(pwritev, off_t)
+VECTOR_WRITES(pwritev64, off64_t)
+
+ssize_t write(int fd, const void* from, size_t n) {
+    if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }
+    return ((ssize_t(*)(int, const void*, size_t))next("write"))(fd, from, n);
+}
+
+ssize_t writev(int fd, const struct iovec* from, int n) {
+    if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }
+    return ((ssize_t(*)(int, const struct iovec*, int))next("writev"))(fd, from, n);
+}
+
+int fsync(int fd) {
+    static int calls = 0;
+    if (have("die-in-flush") && is_part(fd) && ++calls == atoi(getenv("FAULT_AT"))) raise(SIGKILL);
+    return ((int (*)(int))next("fsync"))(fd);
+}
+"""
+
+
+def library(folder: Path) -> Path:
+    """Compiles the library of faults."""
+    source, built = folder / "faults.c", folder / "faults.so"
+    source.write_text(SOURCE)
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    assert compiler, "no C compiler was found"
+    options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", built, source, "-ldl"]
+    subprocess.run([compiler, *options], check=True)
+    return built
+
+
+def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Waits for a condition and gives what it gave; AssertionError after `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what}: not within {seconds} s")
+
+
+class Job:
+    """A job that runs beside the test: job = Job(folder, deck, ranks); job.kill(1); job.end(15)."""
+
+    def __init__(
+        self, folder: Path, deck: Mapping[str, Any], ranks: int, env: Mapping[str, str] | None = None
+    ):
+        self.path = folder / "results.h5"
+        self.part = folder / "results.h5.part"
+        deck_path = folder / "job.deck"
+        deck_path.write_text(deck_text({"output.file": self.path} | dict(deck)))
+        command = [*MPIRUN, *LAUNCH, str(ranks), str(PROGRAM), str(deck_path)]
+        self.size = ranks
+        self.process = start(command, folder, env)
+        self.pids: dict[int, int] = {}
+        self.stdout = self.stderr = ""
+
+    def ranks(self) -> dict[int, int]:
+        """The process of each rank that there is now."""
+        found = {}
+        for pid in descendants(self.process.pid):
+            try:
+                words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                program = os.readlink(f"/proc/{pid}/exe")
+            except OSError:
+                continue
+            rank = [w.split(b"=")[1] for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")]
+            if rank and program == str(PROGRAM.resolve()):
+                found[int(rank[0])] = pid
+        return found
+
+    def all_there(self) -> None:
+        """Waits until every rank is a process, and remembers which."""
+        until(lambda: len(self.ranks()) == self.size, 20, "all ranks started")
+        self.pids = self.ranks()
+
+    def laid_out(self) -> None:
+        """Waits until the results file is laid out and the ranks compute."""
+        self.all_there()
+        until(lambda: self.part.exists() and self.part.stat().st_size > 10000, 20, "laid out")
+
+    def send(self, rank: int, number: signal.Signals) -> None:
+        """A signal to one rank."""
+        os.kill(self.pids[rank], number)
+
+    def end(self, within: float) -> float:
+        """Waits for the end of the job; gives the seconds. Every process must be gone then."""
+        begin = time.monotonic()
+        try:
+            self.stdout, self.stderr = wait(self.process, within)
+            seconds = time.monotonic() - begin
+            # Killed ranks need a moment; the launcher does not wait for those that were stopped.
+            gone = self.pids.values()
+            until(lambda: not any(alive(pid) for pid in gone), 5, "every rank is gone")
+            return seconds
+        finally:
+            self.clear()
+
+    def clear(self) -> None:
+        """Ends what a failed test left; a stopped process takes no other signal."""
+        for pid in self.pids.values():
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.terminate()
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    try:
+        children = [
+            int(word)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for word in (task / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+    return children + [below for child in children for below in descendants(child)]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
