@@ -120,33 +120,39 @@ verdict() {
     fi
 }
 
-# caught PROGRAM RANKS SECONDS TIMES PATTERN: the program must count as failed within so many seconds, with
-# PATTERN in TIMES lines of what it printed.
+# caught PROGRAM RANKS SECONDS PATTERN: the program must count as failed within so many seconds, with PATTERN
+# in exactly one line of what it printed, and no second line of foregather's own.
 caught() {
-    local begin=$SECONDS seen right=0
+    local begin=$SECONDS right=0
     (
         failed=0
         at_size "$1" "$2" "$build/self_$1"
         [ "$failed" != 0 ]
     ) > "$logs/caught" 2>&1 && right=1
-    seen=$(grep -cE -e "$5" "$logs/caught")
-    [ "$seen" = "$4" ] && [ $((SECONDS - begin)) -le "$3" ] || right=0
-    verdict "self $1 at $2 ranks: caught, $seen of $4 lines, $((SECONDS - begin)) of at most $3 s" "$right"
+    [ "$(grep -cE -e "$4" "$logs/caught")" = 1 ] || right=0
+    [ "$(grep -c 'foregather: ' "$logs/caught")" -le 1 ] || right=0
+    [ $((SECONDS - begin)) -le "$3" ] || right=0
+    verdict "self $1 at $2 ranks is caught within $((SECONDS - begin)) of $3 s" "$right"
 }
 
 self() {
     local right
     export FOREGATHER_TEST_TIMEOUT=3
-    caught fails_on_one_rank 1 20 1 'this failure must be reported$'
-    caught fails_on_one_rank 3 20 1 'rank 2 of 3:$'
-    caught throws_on_one_rank 2 20 1 'this exception must be reported'
-    caught hangs 2 20 1 'watchdog: rank 1 of 2 has been in SelfTest.one_rank_never_arrives'
-    caught leaves_early 3 20 1 'watchdog: rank 1 of 3 has been at the end of SelfTest.one_rank_leaves'
-    caught dies 2 20 1 ' RUN .*SelfTest.one_rank_ends_in_the_middle'
+    caught fails_on_one_rank 1 20 'this failure must be reported$'
+    caught fails_on_one_rank 3 20 'rank 2 of 3:$'
+    caught throws_on_one_rank 2 20 'this exception must be reported'
+    caught hangs 2 20 'watchdog: rank 1 of 2 has been in SelfTest.one_rank_never_arrives'
+    caught leaves_early 3 20 'watchdog: rank 1 of 3 has been at the end of SelfTest.one_rank_leaves'
+    caught dies 2 20 ' RUN .*SelfTest.one_rank_ends_in_the_middle'
     export FOREGATHER_TEST_TIMEOUT=30
-    caught missing_from_a_gather 3 15 1 'foregather: .*gather of layer\.1.*; rank 1 \([^,]*\) did not arrive'
-    caught missing_from_a_gather 3 15 1 'did not arrive'
-    caught missing_from_a_board 3 15 1 'foregather: .*layer\.1.*; rank 1 of the shard group did not'
+    caught missing_from_a_gather 3 15 'foregather: rank 0 .*gather of layer\.1.*; rank 1 \([^,]*\) did not arrive'
+    caught missing_from_a_group 4 15 'foregather: rank 2 .*gather of layer\.1.*; rank 3 \([^,]*\) did not arrive'
+    caught missing_from_a_board 3 15 'foregather: rank .*layer\.1.*; rank 1 \([^,]*\) did not load its part'
+    FOREGATHER_SELF_MISSING=3 caught missing_from_a_node 4 15 \
+        'foregather: rank 2 .*gather of layer\.1.*; rank 3 \([^,]*\) did not free its slot'
+    FOREGATHER_SELF_MISSING=2 caught missing_from_a_node 4 15 \
+        'foregather: rank 0 .*gather of layer\.1.*; rank 2 \([^,]*\) did not arrive'
+    caught stands_still 2 15 'foregather: rank 1 .*writing run/scores\.h5 has moved no byte .* after 7 bytes'
     unset FOREGATHER_TEST_TIMEOUT
 
     (sizes=$every_size && at_all_sizes skips_everywhere "$build/self_skips_everywhere") > "$logs/caught" 2>&1

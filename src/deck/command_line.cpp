@@ -22,8 +22,8 @@ namespace {
 using Mode = CommandLine::Mode;
 
 struct Flag {
-    const char* name;
-    std::optional<Mode> mode; // nullopt: takes a number
+    const char* name = "";
+    std::optional<Mode> mode{}; // nullopt: takes a number
 };
 
 constexpr std::array<Flag, 6> flags{{{"--check", Mode::check},
@@ -77,6 +77,7 @@ private:
 
     void complain_of_flag(const std::string& name) {
         std::vector<std::string> known;
+        known.reserve(flags.size());
         for (const Flag& flag : flags) {
             known.emplace_back(flag.name);
         }

@@ -45,10 +45,9 @@ bool any_contains(const std::vector<std::string>& messages, const std::string& w
 
 std::string advice_for(const std::vector<std::string>& messages) {
     if (any_contains(messages, "lock file")) {
-        return "\n  The file system does not grant file locks, or another job has the file open "
-               "for "
-               "writing. If it has no locks, set HDF5_USE_FILE_LOCKING=FALSE in the environment of "
-               "every rank.";
+        return "\n  The file system grants no file lock, or another job is writing the file. If "
+               "the "
+               "former, set HDF5_USE_FILE_LOCKING=FALSE in the environment of every rank.";
     }
     if (any_contains(messages, "file signature not found")) {
         return "\n  This is not an HDF5 file, or its writer was killed before the first flush.";

@@ -95,6 +95,22 @@ void refuse_without_room(const Output& output, base::Bytes needed) {
     }
 }
 
+void reserve(const std::string& part, base::Bytes more) {
+    const Descriptor file(::open(part.c_str(), O_RDWR | O_CLOEXEC));
+    const auto facts = facts_of(part);
+    if (!file || !facts) {
+        base::fail("cannot open " + part + ": " + reason());
+    }
+    const int error = ::posix_fallocate(file.handle(), facts->st_size, more.count);
+    // A file system that cannot reserve is not one that has no room.
+    if (error == 0 || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL) {
+        return;
+    }
+    static_cast<void>(::ftruncate(file.handle(), facts->st_size));
+    base::fail("no room for " + std::to_string(more.count) + " more bytes in " + part + ": " +
+               std::strerror(error) + "; what was stored so far stays in it");
+}
+
 void publish(const Output& output) {
     const std::string part = part_path(output.path);
     const std::string kept = "; the results are complete in " + part;

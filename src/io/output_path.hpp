@@ -11,6 +11,11 @@ namespace foregather::io {
 
 std::string part_path(const std::string& path);
 
+// Takes room for so many more bytes behind the end of PATH.part, or throws Error(failed) and leaves
+// it as it was. HDF5 gives back what it does not use; without room it would leave a file that does
+// not open.
+void reserve(const std::string& part, base::Bytes more);
+
 // Brings PATH.part to disk, renames it to PATH, and brings the directory to disk. Throws
 // Error(failed), with PATH.part and PATH as they were, when any of it fails. For one rank; blocks.
 void publish(const Output& output);

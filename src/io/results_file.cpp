@@ -200,6 +200,7 @@ void ResultsFile::finish(const std::optional<Summary>& summary, const std::vecto
 
 void ResultsFile::complete(const std::optional<Summary>& summary, const std::vector<Table>& tables,
                            const std::vector<Text>& texts) {
+    reserve(part_path_, room_for(tables, texts));
     File file = open_shared(part_path_, MPI_COMM_SELF);
     if (summary) {
         write_summary(file, *summary);

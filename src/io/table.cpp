@@ -47,11 +47,17 @@ struct Stored {
     std::int64_t rows = 0;
 };
 
-Stored stored(const std::vector<std::string>& values) {
+// The length in which strings are stored.
+std::size_t longest_of(const std::vector<std::string>& values) {
     std::size_t longest = 1;
     for (const std::string& value : values) {
         longest = std::max(longest, value.size());
     }
+    return longest;
+}
+
+Stored stored(const std::vector<std::string>& values) {
+    const std::size_t longest = longest_of(values);
     Stored result{string_type(longest), std::vector<std::byte>(values.size() * longest),
                   std::ssize(values)};
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -88,6 +94,17 @@ std::int64_t write_column(const File& file, const Table& table, const Column& co
                                    values.bytes.data() + position * bytes, path);
                    });
     return std::ssize(values.bytes);
+}
+
+std::int64_t stored_bytes(const Column& column) {
+    if (const auto* strings = std::get_if<std::vector<std::string>>(&column.values)) {
+        return static_cast<std::int64_t>(longest_of(*strings) * strings->size());
+    }
+    return std::visit(
+        [](const auto& values) {
+            return std::ssize(values) * static_cast<std::int64_t>(sizeof(values[0]));
+        },
+        column.values);
 }
 
 } // namespace
@@ -132,6 +149,26 @@ std::int64_t write_table(const File& file, const Table& table) {
         std::visit([&](const auto& any) { write_attribute(group.handle(), name, any); }, value);
     }
     return bytes;
+}
+
+base::Bytes room_for(const std::vector<Table>& tables, const std::vector<Text>& texts) {
+    // A header, a label's heap, the blocks that HDF5 takes metadata from: less than this for each.
+    constexpr std::int64_t per_object = 4096;
+    std::int64_t bytes = 8 * per_object;
+    for (const Table& table : tables) {
+        bytes += per_object;
+        for (const auto& [name, value] : table.attributes) {
+            const auto* text = std::get_if<std::string>(&value);
+            bytes += 256 + (text != nullptr ? std::ssize(*text) : 0);
+        }
+        for (const Column& column : table.columns) {
+            bytes += per_object + stored_bytes(column) + std::ssize(column.long_name);
+        }
+    }
+    for (const Text& text : texts) {
+        bytes += per_object + std::ssize(text.text);
+    }
+    return {bytes};
 }
 
 std::int64_t write_text(const File& file, const Text& text) {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that are watched and hurt while they run: ranks by number, and faults of the system on one rank.
+"""Jobs that are watched and hurt while they run: ranks by number, and faults of the system on one
+rank.
 
-Decides how a fault is made (signals, and a library between the program and the C library); each test
-decides which rank has it and how the job must end.
+Decides how a fault is made (signals, and a library between the program and the C library); each
+test decides which rank has it and how the job must end.
 """
 
 import os
@@ -14,9 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 from run_foregather import LAUNCH, MPIRUN, PROGRAM, deck_text, start, wait
 
-# FAULT names the fault, FAULT_RANK the rank that has it; FAULT_AT counts calls from 1.
+# FAULT names the fault, FAULT_RANK the rank that has it (any, if not set); FAULT_AT is the number
+# of the call that it befalls, from 1, or what errno becomes. The fault count-writes only counts
+# them.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,7 +53,7 @@ static void* next(const char* name) { return dlsym(RTLD_NEXT, name); }
 
 int flock(int fd, int operation) {
     if (have("no-locks")) {
-        errno = ENOSYS;
+        errno = atoi(getenv("FAULT_AT"));
         return -1;
     }
     return ((int (*)(int, int))next("flock"))(fd, operation);
@@ -62,29 +67,37 @@ int flock(int fd, int operation) {
 READS(pread, off_t)
 READS(pread64, off64_t)
 
-#define WRITES(NAME, OFFSET)                                                                 \
-    ssize_t NAME(int fd, const void* from, size_t n, OFFSET at) {                            \
-        if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }                 \
-        return ((ssize_t(*)(int, const void*, size_t, OFFSET))next(#NAME))(fd, from, n, at); \
-    }
-WRITES(pwrite, off_t)
-WRITES(pwrite64, off64_t)
+/* Every write to unfinished results comes by here: -1 where it must fail. */
+static int writes = 0;
+static int before_write(int fd) {
+    if (!getenv("FAULT") || !is_part(fd)) return 0;
+    ++writes;
+    if (have("die-in-write") && writes == atoi(getenv("FAULT_AT"))) raise(SIGKILL);
+    if (!have("disk-full")) return 0;
+    errno = ENOSPC;
+    return -1;
+}
+__attribute__((destructor)) static void tell(void) {
+    if (have("count-writes")) fprintf(stderr, "writes %d\n", writes);
+}
 
-#define VECTOR_WRITES(NAME, OFFSET)                                                          \
-    ssize_t NAME(int fd, const struct iovec* from, int n, OFFSET at) {                       \
-        if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }                 \
-        return ((ssize_t(*)(int, const struct iovec*, int, OFFSET))next(#NAME))(fd, from, n, at); \
+#define WRITES(NAME, FROM, COUNT, OFFSET)                                                   \
+    ssize_t NAME(int fd, FROM from, COUNT n, OFFSET at) {                                    \
+        if (before_write(fd)) return -1;                                                     \
+        return ((ssize_t(*)(int, FROM, COUNT, OFFSET))next(#NAME))(fd, from, n, at);         \
     }
-VECTOR_WRITES(pwritev, off_t)
-VECTOR_WRITES(pwritev64, off64_t)
+WRITES(pwrite, const void*, size_t, off_t)
+WRITES(pwrite64, const void*, size_t, off64_t)
+WRITES(pwritev, const struct iovec*, int, off_t)
+WRITES(pwritev64, const struct iovec*, int, off64_t)
 
 ssize_t write(int fd, const void* from, size_t n) {
-    if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }
+    if (before_write(fd)) return -1;
     return ((ssize_t(*)(int, const void*, size_t))next("write"))(fd, from, n);
 }
 
 ssize_t writev(int fd, const struct iovec* from, int n) {
-    if (have("disk-full") && is_part(fd)) { errno = ENOSPC; return -1; }
+    if (before_write(fd)) return -1;
     return ((ssize_t(*)(int, const struct iovec*, int))next("writev"))(fd, from, n);
 }
 
@@ -121,7 +134,11 @@ class Job:
     """A job that runs beside the test: job = Job(folder, deck, ranks); job.kill(1); job.end(15)."""
 
     def __init__(
-        self, folder: Path, deck: Mapping[str, Any], ranks: int, env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        deck: Mapping[str, Any],
+        ranks: int,
+        env: Mapping[str, str] | None = None,
     ):
         self.path = folder / "results.h5"
         self.part = folder / "results.h5.part"
@@ -132,6 +149,7 @@ class Job:
         self.process = start(command, folder, env)
         self.pids: dict[int, int] = {}
         self.stdout = self.stderr = ""
+        self.seconds = 0.0  # From the call of end() to the launcher's end.
 
     def ranks(self) -> dict[int, int]:
         """The process of each rank that there is now."""
@@ -152,25 +170,24 @@ class Job:
         until(lambda: len(self.ranks()) == self.size, 20, "all ranks started")
         self.pids = self.ranks()
 
-    def laid_out(self) -> None:
-        """Waits until the results file is laid out and the ranks compute."""
+    def scored(self) -> None:
+        """Waits until the ranks compute and some scores are in the file."""
         self.all_there()
-        until(lambda: self.part.exists() and self.part.stat().st_size > 10000, 20, "laid out")
+        until(lambda: has_scores(self.part), 20, "first scores written")
 
     def send(self, rank: int, number: signal.Signals) -> None:
         """A signal to one rank."""
         os.kill(self.pids[rank], number)
 
-    def end(self, within: float) -> float:
-        """Waits for the end of the job; gives the seconds. Every process must be gone then."""
+    def end(self, within: float) -> None:
+        """Waits for the end of the job. Every process must be gone then."""
         begin = time.monotonic()
         try:
             self.stdout, self.stderr = wait(self.process, within)
-            seconds = time.monotonic() - begin
+            self.seconds = time.monotonic() - begin
             # Killed ranks need a moment; the launcher does not wait for those that were stopped.
             gone = self.pids.values()
             until(lambda: not any(alive(pid) for pid in gone), 5, "every rank is gone")
-            return seconds
         finally:
             self.clear()
 
@@ -181,6 +198,15 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
         if self.process.poll() is None:
             self.process.terminate()
+
+
+def has_scores(path: Path) -> bool:
+    """Whether a results file, perhaps one that is being written, holds a score."""
+    try:
+        with h5py.File(path) as file:
+            return bool(np.isfinite(file["score/logprob"][()]).any())
+    except OSError:
+        return False
 
 
 def descendants(pid: int) -> list[int]:

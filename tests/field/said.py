@@ -15,7 +15,7 @@ LAUNCHER = re.compile(
     r"-{20,}|Primary job  terminated normally|a non-zero exit code\. Per user-direction"
     r"|mpirun (detected|noticed) that|the job to be terminated\. The first process"
     r"|  (Process name|Exit code): |MPI_ABORT was invoked|with errorcode |NOTE: invoking MPI_ABORT"
-    r"|You may or may not see output|exactly when Open MPI kills them|\[[^\]]+:\d+\] "
+    r"|You may or may not see output|exactly when Open MPI kills them|\[[^\]]+:\d+\] |mca_\w+: "
 )
 
 
@@ -64,3 +64,11 @@ def template_keys() -> dict[str, str]:
 def help_keys() -> list[str]:
     """Every key that --help describes."""
     return re.findall(r"^([a-z_]+\.[a-z_]+)$", bare("--help").stdout, re.MULTILINE)
+
+
+def prefetch(result: Result) -> tuple[int, ...]:
+    """Depth in force, least number of uses issued ahead, gathers ahead, gathers."""
+    table = result.table("/timing/prefetch")
+    return tuple(
+        int(table[name][0]) for name in ("depth", "issued_ahead", "gathers_ahead", "gathers")
+    )

@@ -99,9 +99,15 @@ def test_a7_training_key_is_unknown_to_a_score_deck(run):
 
 # Words of the command line and what is said of them.
 WORDS = {
-    "unknown_key": ("--fsdp.prefetch_dept=1", ("unknown key fsdp.prefetch_dept", "forward_prefetch?")),
+    "unknown_key": (
+        "--fsdp.prefetch_dept=1",
+        ("unknown key fsdp.prefetch_dept", "forward_prefetch?"),
+    ),
     "wrong_section": ("--fsdp.transport=mpi", ("fsdp.transport", "comm.transport?")),
-    "unknown_section": ("--fdsp.forward_prefetch=1", ("unknown key fdsp.", "fsdp.forward_prefetch?")),
+    "unknown_section": (
+        "--fdsp.forward_prefetch=1",
+        ("unknown key fdsp.", "fsdp.forward_prefetch?"),
+    ),
     "wrong_case": ("--fsdp.Forward_Prefetch=1", ("case matters", "fsdp.forward_prefetch?")),
     "key_twice": (
         "--fsdp.forward_prefetch=1 --fsdp.forward-prefetch=2",
@@ -224,7 +230,17 @@ def test_information_is_told_once_on_three_ranks(run):
 
 def test_version_names_all_that_the_program_is_made_of():
     text = bare("--version").stdout
-    for part in ("foregather", "git", "compiler", "mpi", "nccl", "cuda", "hdf5", "blas", "backends"):
+    for part in (
+        "foregather",
+        "git",
+        "compiler",
+        "mpi",
+        "nccl",
+        "cuda",
+        "hdf5",
+        "blas",
+        "backends",
+    ):
         assert [line for line in text.splitlines() if line.startswith(part) and line.split()[1:]]
 
 

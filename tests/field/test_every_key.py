@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every key of the table acts: two of its values give runs that differ in a recorded quantity (a4).
 
-Decides one probe for each key, and what the ledger says of keys that act, cannot act or are clamped.
-A key that enters the table without a probe fails here.
+Decides one probe for each key, and what the ledger says of keys that act, cannot act or are
+clamped. A key that enters the table without a probe fails here.
 """
 
 import json
@@ -11,62 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fixtures
 import h5py
-import numpy as np
 import pytest
-from run_foregather import Foregather, Result
-from said import lines, refusal, template_keys
+from run_foregather import Result
+from said import lines, prefetch, refusal, template_keys
 
 WEIGHT_BYTES = 976  # Of F-BG's tensors, in float32.
-
-
-def mark_tokenizer(path: Path, digest: str) -> Path:
-    """Says in a weights or token file which tokenizer it belongs to."""
-    with h5py.File(path, "r+") as file:
-        file.attrs["tokenizer_sha256"] = digest
-    return path
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """Where the runs of this file lie, with their inputs."""
-    folder = tmp_path_factory.mktemp("keys")
-    fixtures.bigram(folder / "bigram.h5")
-    fixtures.uniform(folder / "uniform.h5", vocab=4)
-    fixtures.write_tokens(folder / "a.h5", [fixtures.A])
-    fixtures.write_tokens(folder / "ab.h5", [fixtures.A, fixtures.B])
-    fixtures.write_tokens(folder / "eight.h5", [fixtures.A] * 8)
-    mark_tokenizer(fixtures.bigram(folder / "marked.h5"), "a" * 64)
-    for name in ("a", "b"):
-        tokens = fixtures.write_tokens(folder / f"made-by-{name}.h5", [fixtures.A, fixtures.B])
-        mark_tokenizer(tokens, name * 64)
-    size = {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 2, "head_dim": 64}
-    fixtures.random_llama(folder / "slow.h5", vocab_size=512, **size)
-    fixtures.random_documents(folder / "long.h5", 512, [3000])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def start(folder) -> Foregather:
-    """Runs in that folder."""
-    return Foregather(folder)
-
-
-@pytest.fixture(scope="module")
-def tiny(start, folder) -> Callable[..., Result]:
-    """tiny(changes, ranks): F-BG with documents A and B through mpi; equal calls share one run."""
-    known: dict[str, Result] = {}
-
-    def run(changes: dict[str, Any], ranks: int = 2) -> Result:
-        name = json.dumps([changes, ranks], sort_keys=True)
-        if name not in known:
-            deck = {"model.weights": "bigram.h5", "data.tokens": "ab.h5", "comm.transport": "mpi"}
-            known[name] = start(deck | changes, ranks, expect=None)
-            known[name].path = folder / known[name].path
-        return known[name]
-
-    return run
 
 
 def code(result: Result) -> int:
@@ -84,14 +34,6 @@ def scores(name: str) -> Callable[[Result], Any]:
 def total(column: str) -> Callable[[Result], int]:
     """The sum of a column of /timing/ranks."""
     return lambda result: int(result.table("/timing/ranks")[column].sum())
-
-
-def prefetch(result: Result) -> tuple[int, ...]:
-    """Depth in force, least number of uses issued ahead, gathers ahead, gathers."""
-    table = result.table("/timing/prefetch")
-    return tuple(
-        int(table[name][0]) for name in ("depth", "issued_ahead", "gathers_ahead", "gathers")
-    )
 
 
 def device(result: Result) -> str:
@@ -139,7 +81,7 @@ def timeout_code(result: Result) -> int:
 
 @dataclass
 class Probe:
-    """Two values of a key, a recorded quantity, and what it is in either run (... : any, but two)."""
+    """Two values of a key, a recorded quantity, and what it is in either run (... : whatever)."""
 
     first: Any
     second: Any
@@ -167,7 +109,9 @@ PROBES = {
     "mesh.shard": Probe(1, 2, total("bytes_read"), (2 * WEIGHT_BYTES, WEIGHT_BYTES)),
     "fsdp.forward_prefetch": Probe(0, 1, prefetch, ((0, 0, 0, 4), (1, 1, 3, 4))),
     "fsdp.piece_bytes": Probe(0, 32, lambda r: len(r.table("/timing/units")["name"]), (4, 6)),
-    "comm.transport": Probe("mpi", "shared", lambda r: total("bytes_gathered")(r) > 0, (True, False)),
+    "comm.transport": Probe(
+        "mpi", "shared", lambda r: total("bytes_gathered")(r) > 0, (True, False)
+    ),
     "comm.timeout": Probe("120 s", "0.005", timeout_code, (0, 1), SLOW),
     "comm.link_rate": Probe("10 MB/s", "0.1 MB/s", lambda r: fastest_gather(r) > 1.001e5),
     "batch.tokens": Probe(4, 2048, total("packs"), (2, 1)),
@@ -270,127 +214,3 @@ def test_a1_depth_changes_the_order_of_gathers_and_no_score(tiny):
     assert prefetch(waited) == (0, 0, 0, 4)
     assert prefetch(ahead) == (1, 1, 3, 4)  # All but the run's first.
     assert waited.score_bytes() == ahead.score_bytes()
-
-
-# Keys that cannot act, the deck in which they cannot, the number of ranks, and the reason.
-INERT = {
-    "one_rank": (
-        {"fsdp.forward_prefetch": 2, "comm.link_rate": "1 MB/s"},
-        ["fsdp.forward_prefetch", "comm.link_rate", "comm.transport"],
-        1,
-        "one rank holds all weights: nothing is gathered",
-    ),
-    "shared": (
-        {"fsdp.forward_prefetch": 2, "comm.transport": "shared"},
-        ["fsdp.forward_prefetch"],
-        2,
-        "read where they lie: nothing is gathered",
-    ),
-    "no_timeline": (
-        {"output.timeline": False, "output.timeline_passes": 8},
-        ["output.timeline_passes"],
-        2,
-        "output.timeline = false",
-    ),
-    "no_tokenizers": (
-        {"data.any_tokenizer": True},
-        ["data.any_tokenizer"],
-        2,
-        "do not say which tokenizer",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", INERT)
-def test_inert_key_is_told_before_the_job_and_recorded(case, tiny):
-    changes, keys, ranks, reason = INERT[case]
-    result = tiny(changes, ranks)
-    assert result.code == 0, result.stderr
-    told = result.stdout.splitlines()
-    table = next(i for i, line in enumerate(told) if line.startswith("----"))
-    for key in keys:
-        row = result.key(key)
-        assert row["state"] == "inert" and row["observed"] == "" and reason in row["reason"]
-        notes = [i for i, line in enumerate(told) if f"{key} = " in line and reason in line]
-        assert notes and notes[0] < table
-        assert f"{result.deck}:" in told[notes[0]]
-
-
-@pytest.mark.parametrize("case", INERT)
-def test_inert_key_is_refused_by_a_strict_job_with_its_place(case, tiny):
-    changes, keys, ranks, reason = INERT[case]
-    result = tiny(changes | {"job.strict": True}, ranks)
-    said = refusal(result, "job.strict", lines_said=1 + len(keys)).splitlines()
-    for key in keys:
-        assert [line for line in said if f"{key} = " in line and reason in line]
-    assert all(line.startswith(f"{result.deck}:") for line in said[1:])
-
-
-def test_inert_default_is_recorded_and_no_reason_to_refuse(start):
-    deck = {"model.weights": "bigram.h5", "data.tokens": "ab.h5", "job.strict": True}
-    result = start(deck)
-    for key in ("fsdp.forward_prefetch", "comm.link_rate", "data.any_tokenizer"):
-        assert result.key(key)["state"] == "inert" and key not in result.stdout
-
-
-def test_b4_depth_beyond_the_model_is_clamped_told_and_ends_clean(tiny):
-    changes = {"fsdp.forward_prefetch": 64}
-    result = tiny(changes)
-    row = result.key("fsdp.forward_prefetch")
-    assert (result.code, row["state"], row["observed"]) == (0, "clamped", "3")
-    assert "4 units" in row["reason"]
-    notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
-    assert [line for line in notes if "fsdp.forward_prefetch = 64 is clamped to 3" in line]
-    assert prefetch(result) == (3, 3, 3, 4)
-    ranks = result.table("/timing/ranks")
-    counts = [ranks[f"gathers_{name}"].tolist() for name in ("issued", "waited", "freed")]
-    assert counts[0] == counts[1] == counts[2] == [4, 4]
-    assert result.score_bytes() == tiny({"fsdp.forward_prefetch": 0}).score_bytes()
-    strict = tiny(changes | {"job.strict": True})
-    refusal(strict, "fsdp.forward_prefetch = 64 is clamped to 3", lines_said=2)
-
-
-def test_b4_one_layer_with_depth_one_frees_every_gather(start, folder):
-    fixtures.bigram(folder / "one-layer.h5", num_hidden_layers=1)
-    deck = {"model.weights": "one-layer.h5", "data.tokens": "eight.h5", "comm.transport": "mpi"}
-    ranks = start(deck | {"batch.tokens": 4}, ranks=2).table("/timing/ranks")
-    for name in ("issued", "waited", "freed"):
-        assert ranks[f"gathers_{name}"].tolist() == [12, 12]
-
-
-@pytest.mark.parametrize(
-    ("changes", "ranks", "reason"),
-    [({}, 1, "one rank"), ({"comm.transport": "shared"}, 2, "nothing is gathered")],
-)
-def test_witness_is_refused_where_nothing_can_be_witnessed(changes, ranks, reason, tiny):
-    result = tiny(changes | {"output.require": "observed"}, ranks)
-    message = refusal(result, "output.require = observed", reason)
-    assert message.startswith(f"{result.deck}:")
-
-
-def test_witness_without_a_timeline_is_refused(tiny):
-    result = tiny({"output.require": "observed", "output.timeline": False})
-    refusal(result, "output.require", "output.timeline")
-
-
-def test_witness_that_the_clock_does_not_give_ends_with_status_3_and_all_results(tiny):
-    result = tiny({"output.require": "observed"})
-    assert result.code == 3
-    said = lines(result.stderr)
-    assert len(said) == 1 and "output.require = observed was not honoured" in said[0]
-    assert f"{result.deck}:" in said[0] and "issued" in said[0]
-    row = result.key("output.require")
-    assert (row["state"], row["observed"]) == ("not honoured", "the verdict is issued")
-    assert result.attribute("complete", "/") == 1 and not result.part_left()
-    assert result.score_bytes() == tiny({"output.require": "none"}).score_bytes()
-
-
-def test_auto_is_recorded_with_what_it_became_and_why(start):
-    result = start({"model.weights": "bigram.h5", "data.tokens": "ab.h5"}, ranks=2)
-    choices = result.rows("/provenance/choices", "name")
-    assert result.key("comm.transport")["value"] == "auto"
-    assert choices["transport"]["value"] == result.key("comm.transport")["observed"] == "shared"
-    for name in ("device", "transport"):
-        assert choices[name]["why"] and choices[name]["why"] in result.stdout
-    assert result.key("device.kind")["reason"] == choices["device"]["why"]
-    assert np.isnan(result.read("/score/logprob")).sum() == 2

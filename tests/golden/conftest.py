@@ -6,7 +6,6 @@ and what it expects.
 """
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,17 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "support")]
 
+from golden_models import GOLDEN, call_tool  # noqa: E402
 from run_foregather import Foregather  # noqa: E402
-
-GOLDEN = ROOT / "tests" / "golden" / "data"
-
-
-def call_tool(name: str, *words) -> str:
-    """Runs one of tools/ with this Python and gives what it printed; AssertionError if it failed."""
-    command = [sys.executable, str(ROOT / "tools" / name), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture

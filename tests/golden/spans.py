@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/timing/spans of one rank as gathers and uses, and what can be read off them: order, life, number.
+"""/timing/spans of one rank as gathers and uses, and what can be read off them.
 
 Decides how spans are paired by slot and sequence, on its own and not as the program does it; tests
 decide what must hold.
@@ -51,7 +51,7 @@ class RankSpans:
         return self.source(use).uses[0] is self.computes[use]
 
     def most_alive(self) -> int:
-        """The largest number of gathered units at any time: from a gather's begin to its last use."""
+        """The most gathered units at any time, each from its gather's begin to its last use."""
         changes = []
         for gather in self.gathers:
             changes += [(gather.begin, 1), (gather.uses[-1].end, -1)]
@@ -63,7 +63,7 @@ def spans_of(result: Result, rank: int) -> RankSpans:
     """A rank's spans. AssertionError if a compute ran on a slot that did not hold its unit."""
     table = result.table("/timing/spans")
     mine = np.flatnonzero(table["rank"] == rank)
-    columns = ("kind", "unit", "step", "sequence", "slot", "issued_ns", "begin_ns", "end_ns", "bytes")
+    columns = "kind unit step sequence slot issued_ns begin_ns end_ns bytes".split()
     rows = [[table[name][i] for name in columns] for i in mine]
     waits = [Span(*row) for row in rows if row[0] == "wait"]
     found = RankSpans([], [], waits)

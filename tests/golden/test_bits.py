@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same bytes below /score, whoever computes them, in how many threads, and however weights move.
+"""The same bytes below /score, whoever computes them, in any threads, however weights move.
 
 Decides which runs must agree; whether their numbers are right is asked elsewhere. Bytes are
 compared, not values: a rounding that is lost in a tolerance fails here.
@@ -118,9 +118,11 @@ def test_tied_weights(ranks, depth, threads, score, alone):
     same(score("tied", ranks, comm__transport="shared"), alone["tied"])
 
 
-@pytest.mark.parametrize("shard", (1, 2, 4))
-def test_replicas_of_any_number(shard, score, alone):
-    found = score("untied", 4, mesh__shard=shard, comm__transport="auto" if shard == 1 else "mpi")
+@pytest.mark.parametrize("shard, transport", [(1, "none"), (2, "mpi"), (2, "shared"), (4, "mpi")])
+def test_replicas_of_any_number(shard, transport, score, alone):
+    asked = "auto" if transport == "none" else transport
+    found = score("untied", 4, mesh__shard=shard, comm__transport=asked)
+    assert observed_transport(found) == transport
     assert found.key("mesh.shard")["observed"].startswith(f"{shard} rank")
     same(found, alone["untied"])
 
@@ -137,7 +139,9 @@ def flags() -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("core, needs", [("Nehalem", "sse4_2"), ("Haswell", "avx2"), ("SkylakeX", "avx512vl")])
+@pytest.mark.parametrize(
+    "core, needs", [("Nehalem", "sse4_2"), ("Haswell", "avx2"), ("SkylakeX", "avx512vl")]
+)
 def test_one_kind_of_product_kernels_agrees_with_itself(core, needs, score):
     if needs not in flags():
         pytest.skip(f"this processor has no {needs}")

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import reference
-from conftest import GOLDEN, call_tool
+from golden_models import GOLDEN, call_tool
 from run_foregather import Foregather, Result
 
 MODELS = ("llama", "llama-tied-odd", "llama3-rope")
@@ -93,7 +93,7 @@ def test_greedy_marks_tokens_that_have_the_largest_logit(name, golden_weights, r
 
 @pytest.fixture(scope="module")
 def smollm_tokens(smollm_weights, tmp_path_factory):
-    """The four texts of the reference as token file, tokenized by the tool, and the same in full."""
+    """The reference's four texts as the tool tokenizes them, cut to its lengths; its own ids."""
     folder = tmp_path_factory.mktemp("texts")
     with expected("smollm2-135m") as file:
         names = [name.decode() for name in file["texts"][()]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that can be worked out by hand, or by a plain forward pass in float64, at many rank counts.
+"""Answers worked out by hand, or by a plain forward pass in float64, at many rank counts.
 
 Decides the expected numbers; models and documents are those of tests/support/fixtures.py, the plain
 forward pass is tests/support/reference.py.
@@ -298,4 +298,6 @@ def test_weight_that_is_not_a_number_marks_only_documents_it_touches(ranks, batc
     kept = np.array([0, 3])
     assert result.attribute("not_finite_documents") == 2
     assert result.attribute("scored_tokens") == count[kept].sum()
-    assert math.isclose(result.attribute("loss"), nll[kept].sum() / count[kept].sum(), rel_tol=1e-14)
+    assert math.isclose(
+        result.attribute("loss"), nll[kept].sum() / count[kept].sum(), rel_tol=1e-14
+    )

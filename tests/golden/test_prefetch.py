@@ -67,7 +67,9 @@ def deck(tmp_path_factory) -> dict:
     lengths = [TOKENS] * DOCUMENTS
     return {
         "model.weights": fixtures.random_llama(folder / "model.h5", **SHAPE),
-        "data.tokens": fixtures.random_documents(folder / "tokens.h5", SHAPE["vocab_size"], lengths),
+        "data.tokens": fixtures.random_documents(
+            folder / "tokens.h5", SHAPE["vocab_size"], lengths
+        ),
         "batch.tokens": TOKENS,
         "comm.transport": "mpi",
         "device.threads": 1,
@@ -92,7 +94,9 @@ def attempts(deck, tmp_path_factory):
     @cache
     def pairs(ranks: int) -> list[Pair]:
         found: list[Pair] = []
-        while len(found) < ATTEMPTS and not any(p.ratio() >= 1.4 and p.exposed() < 0.5 for p in found):
+        while len(found) < ATTEMPTS and not any(
+            p.ratio() >= 1.4 and p.exposed() < 0.5 for p in found
+        ):
             found.append(one(ranks))
         return found
 
@@ -145,7 +149,8 @@ def test_each_unit_is_gathered_once_a_pass_and_nothing_is_lost(ranks, attempts):
         table = result.table("/timing/ranks")
         for name in ("gathers_issued", "gathers_waited", "gathers_freed"):
             assert table[name].tolist() == [passes * UNITS] * ranks
-        units = dict(zip(*(result.table("/timing/units")[c].tolist() for c in ("name", "bytes"))))
+        rows = result.rows("/timing/units", "name")
+        units = {name: row["bytes"] for name, row in rows.items()}
         for rank, spans in enumerate(all_spans(result)):
             for step in range(passes):
                 gathered = [gather.unit for gather in spans.gathers if gather.step == step]
@@ -164,7 +169,9 @@ def test_exposed_and_overlapped_time_are_those_of_the_spans(ranks, attempts):
     for result in (pair.serial, pair.ahead):
         spans, figures = all_spans(result), prefetch(result)
         assert abs(np.mean([exposed_ns(s) for s in spans]) * 1e-9 - figures["exposed_s"]) < 1e-4
-        assert abs(np.mean([overlapped_ns(s) for s in spans]) * 1e-9 - figures["overlapped_s"]) < 1e-4
+        assert (
+            abs(np.mean([overlapped_ns(s) for s in spans]) * 1e-9 - figures["overlapped_s"]) < 1e-4
+        )
         waits = [sum(wait.end - wait.begin for wait in s.waits) for s in spans]
         assert abs(np.mean(waits) * 1e-9 - figures["exposed_s"]) < 1e-4
 

@@ -27,10 +27,11 @@ NUMBERS = {
     "/score/offsets": (np.int64, "token", "document"),
 }
 TABLES = {
-    "/timing/spans": "rank step pass direction sequence slot stream kind unit issued_ns begin_ns end_ns bytes",
+    "/timing/spans": "rank step pass direction sequence slot stream kind unit issued_ns begin_ns "
+    "end_ns bytes",
     "/timing/units": "name bytes tensors",
-    "/timing/prefetch": "direction requested issued_ahead begun_ahead verdict gathers exposed_s overlapped_s "
-    "slots slot_bytes",
+    "/timing/prefetch": "direction requested issued_ahead begun_ahead verdict gathers exposed_s "
+    "overlapped_s slots slot_bytes",
     "/timing/phases": "name calls seconds_min seconds_mean seconds_max rank_of_max",
     "/timing/ranks": "peak_host_bytes device_bytes bytes_read bytes_gathered",
     "/provenance/deck": "key value default origin state observed reason",
@@ -82,7 +83,9 @@ def test_hdf5_tools_read_the_file(tool, result):
         pytest.skip(f"{tool} is not installed")
     if tool == "h5dump":
         text = said("h5dump", result.path)
-        assert all(f'DATASET "{name.split("/")[-1]}"' in text for name in dataset_names(result.path))
+        assert all(
+            f'DATASET "{name.split("/")[-1]}"' in text for name in dataset_names(result.path)
+        )
     elif tool == "h5ls":
         listed = {line.split()[0]: line for line in said("h5ls", "-r", result.path).splitlines()}
         assert set(dataset_names(result.path)) <= set(listed)
@@ -137,7 +140,7 @@ def test_every_column_says_what_it_is(result):
 
 
 def strings(file: h5py.File) -> dict[str, h5py.h5t.TypeID]:
-    """HDF5's own types of all strings of a file: datasets, and attributes but labels of dimensions."""
+    """HDF5's own types of all strings: of datasets and attributes, not of dimensions' labels."""
     found = {}
 
     def visit(name: str, item) -> None:
@@ -155,7 +158,12 @@ def strings(file: h5py.File) -> dict[str, h5py.h5t.TypeID]:
 def test_strings_are_fixed_length_and_null_padded(result):
     with h5py.File(result.path) as file:
         found = strings(file)
-        assert {"/@title", "score/logprob@units", "timing/spans/kind", "provenance/deck_text"} <= set(found)
+        assert {
+            "/@title",
+            "score/logprob@units",
+            "timing/spans/kind",
+            "provenance/deck_text",
+        } <= set(found)
         for name, kind in found.items():
             assert not kind.is_variable_str(), name
             assert kind.get_strpad() == h5py.h5t.STR_NULLPAD, name
@@ -203,7 +211,9 @@ def test_provenance_tells_what_ran(result, inputs):
     assert result.read("/provenance/deck_text") == result.deck.read_text()
     assert result.read("/provenance/command_line").split()[1:] == result.command[-2:]
     for moment in ("started", "finished"):
-        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", result.read(f"/provenance/{moment}"))
+        assert re.fullmatch(
+            r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", result.read(f"/provenance/{moment}")
+        )
     keys = result.rows("/provenance/deck", "key")
     assert keys["device.threads"]["origin"] == "command line"
     assert (keys["batch.tokens"]["origin"], keys["batch.tokens"]["value"]) == ("deck", "16")

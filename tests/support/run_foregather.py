@@ -71,7 +71,7 @@ class Result:
         return {row[key]: row for row in rows}
 
     def key(self, name: str) -> dict[str, Any]:
-        """What /provenance/deck says of one key: value, default, origin, state, observed, reason."""
+        """/provenance/deck of one key: value, default, origin, state, observed, reason."""
         return self.rows("/provenance/deck", "key")[name]
 
     def score_bytes(self) -> dict[str, bytes]:
@@ -84,7 +84,7 @@ class Result:
 
 
 class Foregather:
-    """run = Foregather(tmp_path); result = run({"model.weights": ..., "data.tokens": ...}, ranks=2)"""
+    """run = Foregather(tmp_path); result = run({"model.weights": path, ...}, ranks=2)."""
 
     def __init__(self, folder: Path):
         self.folder = Path(folder)
@@ -252,7 +252,7 @@ def dataset_names(path: Path) -> list[str]:
 
 
 def group_bytes(path: Path, group: str) -> dict[str, bytes]:
-    """Raw bytes of all datasets of a group and of all attributes, by name; shapes and types count."""
+    """Raw bytes of a group's datasets and attributes, by name; shapes and types count."""
     found: dict[str, bytes] = {}
 
     def add(name: str, item: Any) -> None:

@@ -34,6 +34,7 @@ private:
     int units_;
     double timeout_s_;
     mesh::SharedWindow window_; // [1 + size * units]: who tells of a timeout, then the epochs
+    std::vector<std::string> names_; // of the group's ranks, for messages
 };
 
 } // namespace foregather::comm

@@ -53,4 +53,7 @@ std::int64_t write_table(const File& file, const Table& table);
 std::int64_t write_text(const File& file, const Text& text);
 Dataset create_dataset(const File& file, const Layout& layout);
 
+// An upper bound of what a file grows by when these are written to it.
+base::Bytes room_for(const std::vector<Table>& tables, const std::vector<Text>& texts);
+
 } // namespace foregather::io

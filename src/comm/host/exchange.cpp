@@ -48,7 +48,7 @@ void Exchange::run(const std::byte* own, base::Bytes share, std::byte* full, con
     };
     if (!wait_until(done, begin, options_.timeout_s, [&] { roll_call_.answer(sequence_); })) {
         const std::string missing = roll_call_.missing(sequence_);
-        give_up(rank_, what, options_.timeout_s, missing, roll_call_.first_to_tell());
+        give_up(what, options_.timeout_s, missing, roll_call_.first_to_tell());
     }
 }
 

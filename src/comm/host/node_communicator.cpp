@@ -3,7 +3,6 @@
 // node blocks with the first ranks of other nodes, so that a byte crosses the network once per node, and
 // inside a node nothing is copied.
 #include <atomic>
-#include <map>
 
 #include <foregather/comm/mpi_communicator.hpp>
 #include <foregather/device/host_stream.hpp>
@@ -15,13 +14,12 @@
 namespace foregather::comm {
 namespace {
 
-constexpr int most_slots = 128;
-
 class NodeCommunicator final : public Communicator {
 public:
     NodeCommunicator(MPI_Comm group, MPI_Comm node, const MpiOptions& options)
         : options_(options), node_(node), group_(group),
-          window_(node, {8 * most_slots * (1 + static_cast<std::int64_t>(node_.size()))}) {
+          window_(node, {8 * (1 + static_cast<std::int64_t>(node_.size()))}),
+          names_(node_.gather(own_name())) {
         MPI_Comm leaders = MPI_COMM_NULL;
         mesh::check(MPI_Comm_split(group, node_.first() ? 0 : MPI_UNDEFINED, group_.rank(), &leaders),
                     "find the first ranks of the nodes");
@@ -45,74 +43,64 @@ public:
 private:
     void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                        device::Stream& stream) override {
-        // Slots are told apart by their address, in the order of first use, which is the same on all ranks.
-        const int slot = slots_.try_emplace(full.data, static_cast<int>(slots_.size())).first->second;
-        if (slot >= most_slots) {
-            base::fail("more than " + std::to_string(most_slots) + " slots are shared in a node");
-        }
-        const std::int64_t turn = ++turns_[slot];
-        device::host_stream(stream).enqueue([this, shard, full, slot, turn, what = std::move(what)] {
-            run(shard, full, slot, turn, what);
+        const std::int64_t turn = ++turns_;
+        device::host_stream(stream).enqueue([this, shard, full, turn, what = std::move(what)] {
+            run(shard, full, turn, what);
         });
     }
 
-    // The stream has waited until this rank's compute is done with the slot: say so, and the leader
-    // overwrites it once all ranks of the node have.
-    void run(base::ConstSlab shard, base::Slab full, int slot, std::int64_t turn, const std::string& what) {
+    // The stream has waited until this rank's compute is done with the slot: say so by coming to the turn,
+    // and the leader overwrites the slot once all ranks of the node have come.
+    void run(base::ConstSlab shard, base::Slab full, std::int64_t turn, const std::string& what) {
         const auto begin = Clock::now();
-        std::atomic_ref(cell(slot, node_.rank())).store(turn, std::memory_order_release);
+        std::atomic_ref(cell(node_.rank())).store(turn, std::memory_order_release);
         base::Bytes received{0};
         if (exchange_) {
-            wait_for_node(slot, turn, what, begin);
+            wait_for_node(turn, what, begin);
             exchange_->run(shard.data, shard.bytes(), full.data, what, begin);
             received = full.bytes() - node_.size() * shard.bytes();
             pace(received, options_.bytes_per_second, begin);
-            std::atomic_ref(cell(slot, node_.size())).store(turn, std::memory_order_release);
+            std::atomic_ref(cell(node_.size())).store(turn, std::memory_order_release);
         } else {
-            wait_for_leader(slot, turn, what, begin);
+            wait_for_leader(turn, what, begin);
         }
         count_gather(received, std::chrono::duration<double>(Clock::now() - begin).count());
     }
 
-    void wait_for_node(int slot, std::int64_t turn, const std::string& what, Clock::time_point begin) {
-        const auto freed = [&](int r) {
-            return std::atomic_ref(cell(slot, r)).load(std::memory_order_acquire) >= turn;
-        };
+    void wait_for_node(std::int64_t turn, const std::string& what, Clock::time_point begin) {
         for (int r = 0; r < node_.size(); ++r) {
-            if (!wait_until([&] { return freed(r); }, begin, options_.timeout_s, [] {})) {
-                const int first = group_.rank() - node_.rank(); // ranks of a node are consecutive
-                give_up(group_.rank(), what, options_.timeout_s,
-                        "rank " + std::to_string(first + r) + " (" + mesh::host_name() +
-                            ") did not free its slot",
-                        true);
+            const auto come = [&] {
+                return std::atomic_ref(cell(r)).load(std::memory_order_acquire) >= turn;
+            };
+            if (!wait_until(come, begin, options_.timeout_s, [] {})) {
+                give_up(what, options_.timeout_s,
+                        names_[static_cast<std::size_t>(r)] + " did not free its slot", true);
             }
         }
     }
 
-    void wait_for_leader(int slot, std::int64_t turn, const std::string& what, Clock::time_point begin) {
+    void wait_for_leader(std::int64_t turn, const std::string& what, Clock::time_point begin) {
         const auto gathered = [&] {
-            return std::atomic_ref(cell(slot, node_.size())).load(std::memory_order_acquire) >= turn;
+            return std::atomic_ref(cell(node_.size())).load(std::memory_order_acquire) >= turn;
         };
         // The leader tells first: it has the same limit and knows who is missing.
         if (!wait_until(gathered, begin, options_.timeout_s + 4, [] {})) {
-            give_up(group_.rank(), what, options_.timeout_s,
-                    "rank " + std::to_string(group_.rank() - node_.rank()) + " (" + mesh::host_name() +
-                        "), which gathers for this node, did not finish",
-                    true);
+            give_up(what, options_.timeout_s,
+                    names_[0] + ", which gathers for this node, did not finish", true);
         }
     }
 
-    // [slot][rank of the node]: its latest turn at the slot; [slot][size]: the turn last gathered.
-    std::int64_t& cell(int slot, int index) const {
-        return reinterpret_cast<std::int64_t*>(window_.data())[slot * (node_.size() + 1) + index];
+    // [rank of the node]: the turn it has come to; [size]: the turn last gathered.
+    std::int64_t& cell(int index) const {
+        return reinterpret_cast<std::int64_t*>(window_.data())[index];
     }
 
     MpiOptions options_;
     mesh::Control node_, group_;
     mesh::SharedWindow window_;
     std::unique_ptr<Exchange> exchange_; // of the node's first rank
-    std::map<std::byte*, int> slots_;
-    std::map<int, std::int64_t> turns_;
+    std::vector<std::string> names_;     // of the node's ranks, for messages
+    std::int64_t turns_ = 0;             // gathers enqueued
 };
 
 } // namespace

@@ -16,10 +16,16 @@ constexpr int reply = 2;
 
 } // namespace
 
+std::string own_name() {
+    int rank = 0;
+    mesh::check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "ask for a rank");
+    return "rank " + std::to_string(rank) + " (" + mesh::host_name() + ")";
+}
+
 RollCall::RollCall(MPI_Comm group) : comm_(mesh::duplicate(group, "the roll call")) {
     mesh::check(MPI_Comm_rank(comm_.handle(), &rank_), "ask for a rank");
     mesh::check(MPI_Comm_size(comm_.handle(), &size_), "ask for a group's size");
-    hosts_ = mesh::Control(group).gather(mesh::host_name());
+    names_ = mesh::Control(group).gather(own_name());
 }
 
 void RollCall::answer(std::int64_t sequence) {
@@ -72,8 +78,7 @@ std::string RollCall::missing(std::int64_t sequence) {
         if (at[i] >= sequence) {
             first = r;
         } else {
-            names = "rank " + std::to_string(r) + " (" + hosts_[i] + ")" +
-                    (names.empty() ? "" : ", ") + names;
+            names = names_[i] + (names.empty() ? "" : ", ") + names;
         }
     }
     first_to_tell_ = first == rank_;

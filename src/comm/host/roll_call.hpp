@@ -10,6 +10,9 @@
 
 namespace foregather::comm {
 
+// This process in messages: "rank 3 (host)", by its number in the whole job, whatever group it acts in.
+std::string own_name();
+
 class RollCall {
 public:
     explicit RollCall(MPI_Comm group); // collective; duplicates
@@ -30,7 +33,7 @@ private:
     int rank_ = 0;
     int size_ = 1;
     bool first_to_tell_ = false;
-    std::vector<std::string> hosts_;
+    std::vector<std::string> names_; // of the group's ranks
 };
 
 } // namespace foregather::comm

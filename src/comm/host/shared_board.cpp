@@ -3,12 +3,11 @@
 #include <foregather/comm/shared_board.hpp>
 
 #include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <thread>
 
 #include <foregather/device/host_stream.hpp>
-#include <foregather/mesh/session.hpp>
+#include <foregather/mesh/control.hpp>
+
+#include "waiting.hpp"
 
 namespace foregather::comm {
 namespace {
@@ -23,7 +22,8 @@ int size_of(MPI_Comm comm) {
 
 SharedBoard::SharedBoard(MPI_Comm group, int units, double timeout_s)
     : size_(size_of(group)), units_(units), timeout_s_(timeout_s),
-      window_(group, {8 * (1 + static_cast<std::int64_t>(size_) * units)}) {
+      window_(group, {8 * (1 + static_cast<std::int64_t>(size_) * units)}),
+      names_(mesh::Control(group).gather(own_name())) {
     mesh::check(MPI_Comm_rank(group, &rank_), "ask for a rank");
     for (int unit = 0; unit < units_; ++unit) {
         post(unit, 0);
@@ -50,33 +50,20 @@ void SharedBoard::wait(base::UnitId unit, std::uint64_t epoch, const std::string
 }
 
 void SharedBoard::wait_now(base::UnitId unit, std::uint64_t epoch, const std::string& what) {
-    using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + std::chrono::duration<double>(timeout_s_);
+    const auto begin = Clock::now();
     const auto posted = [&](int r) {
         return std::atomic_ref(*cell(r, unit)).load(std::memory_order_acquire) >= epoch;
     };
     for (int r = 0; r < size_; ++r) {
-        while (!posted(r)) {
-            if (Clock::now() > end) {
-                std::string missing;
-                for (int m = r; m < size_; ++m) {
-                    missing += posted(m) ? "" : (missing.empty() ? "rank " : ", rank ") + std::to_string(m);
-                }
-                auto teller = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window_.data()));
-                if (teller.fetch_add(1) == 0) {
-                    std::fprintf(stderr,
-                                 "foregather: rank %d (%s): waiting for %s has taken longer than "
-                                 "comm.timeout = %g s; %s of the shard group did not load its part. Look "
-                                 "at it, or raise comm.timeout if it is only slow.\n",
-                                 rank_, mesh::host_name().c_str(), what.c_str(), timeout_s_,
-                                 missing.c_str());
-                    mesh::Session::abort(static_cast<int>(base::Status::failed));
-                }
-                std::this_thread::sleep_for(std::chrono::seconds(5)); // the teller aborts
-                return;
-            }
-            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        if (wait_until([&] { return posted(r); }, begin, timeout_s_, [] {})) {
+            continue;
         }
+        std::string missing;
+        for (int m = r; m < size_; ++m) {
+            missing += posted(m) ? "" : (missing.empty() ? "" : ", ") + names_[static_cast<std::size_t>(m)];
+        }
+        auto teller = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window_.data()));
+        give_up("wait for " + what, timeout_s_, missing + " did not load its part", teller.fetch_add(1) == 0);
     }
 }
 

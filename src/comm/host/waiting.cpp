@@ -29,13 +29,12 @@ bool wait_until(const std::function<bool()>& done, Clock::time_point begin, doub
     return true;
 }
 
-void give_up(int rank, const std::string& what, double timeout_s, const std::string& missing,
-             bool speaks) {
+void give_up(const std::string& what, double timeout_s, const std::string& missing, bool speaks) {
     if (speaks) {
         std::fprintf(stderr,
-                     "foregather: rank %d (%s): the %s has taken longer than comm.timeout = %g s; %s. Look "
+                     "foregather: %s: the %s has taken longer than comm.timeout = %g s; %s. Look "
                      "at those ranks' hosts, or raise comm.timeout if they are only slow.\n",
-                     rank, mesh::host_name().c_str(), what.c_str(), timeout_s, missing.c_str());
+                     own_name().c_str(), what.c_str(), timeout_s, missing.c_str());
     } else {
         std::this_thread::sleep_for(5s);
     }

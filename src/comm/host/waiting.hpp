@@ -24,8 +24,8 @@ bool wait_until(const std::function<bool()>& done, Clock::time_point begin, doub
 
 // Prints that `what` has taken longer than the limit and `missing` ("rank 2 (host) did not arrive"), and
 // aborts. With speaks = false another rank tells: waits for it to abort first.
-[[noreturn]] void give_up(int rank, const std::string& what, double timeout_s,
-                          const std::string& missing, bool speaks);
+[[noreturn]] void give_up(const std::string& what, double timeout_s, const std::string& missing,
+                          bool speaks);
 
 // Sleeps until `received` bytes would have come over a link of that rate since `begin`; 0 = no link.
 void pace(base::Bytes received, double bytes_per_second, Clock::time_point begin);

@@ -88,6 +88,10 @@ TEST_F(ResultsFileTest, finished_file_holds_every_rank_s_scores) {
     EXPECT_EQ(string_attribute(path, "/", "title"), "a title");
     EXPECT_EQ(number_attribute(path, "/", "format_version"), 1.0);
     EXPECT_EQ(number_attribute(path, "/", "complete"), 1.0);
+    const File opened = open_input(path, "file of a test");
+    haddr_t end = 0;
+    good(H5Fget_eoa(opened.handle(), &end)); // nothing of the room that was reserved is left
+    EXPECT_EQ(std::filesystem::file_size(path), end);
     EXPECT_EQ(string_attribute(path, "/score/logprob", "units"), "nat");
     EXPECT_EQ(string_attribute(path, "/score/greedy", "units"), "1");
     EXPECT_NE(string_attribute(path, "/score/document_status", "long_name").find("3 not run"),

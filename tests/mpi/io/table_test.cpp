@@ -97,6 +97,32 @@ TEST_F(TableTest, f6_text_of_80_kB_is_byte_equal_and_an_attribute_of_that_size_a
     EXPECT_EQ(read_text(text, "deck_text"), deck);
 }
 
+TEST_F(TableTest, files_grow_by_no_more_than_was_said) {
+    std::vector<Table> tables;
+    std::vector<Text> texts;
+    for (int t = 0; t < 20; ++t) {
+        Table table{"/group/table" + std::to_string(t), {}, {}};
+        for (int c = 0; c < 1 + t; ++c) {
+            table.columns.push_back({"column" + std::to_string(c), "ns", std::string(300, 'l'),
+                                     std::vector<std::int64_t>(static_cast<std::size_t>(5 * t))});
+            table.attributes.emplace_back("a" + std::to_string(c), std::string(500, 'v'));
+        }
+        table.columns.push_back(
+            {"name", "", "", std::vector<std::string>(static_cast<std::size_t>(5 * t), "name")});
+        tables.push_back(table);
+        texts.push_back({"/texts/" + std::to_string(t), std::string(77, 't')});
+    }
+    for (const Table& table : tables) {
+        write_table(file, table);
+    }
+    for (const Text& text : texts) {
+        write_text(file, text);
+    }
+    close(file, path);
+    EXPECT_LE(static_cast<std::int64_t>(std::filesystem::file_size(path)),
+              room_for(tables, texts).count);
+}
+
 TEST_F(TableTest, same_path_twice_is_an_error_that_names_it) {
     write_text(file, {"/a", "1"});
     expect_error(base::Status::failed, {"create dataset /a"}, [&] {

@@ -56,6 +56,8 @@ TEST(TopologyTest, a_shard_of_zero_takes_all_ranks) {
     EXPECT_EQ(topology.replicas(), 1);
     EXPECT_EQ(topology.replica(), 0);
     EXPECT_TRUE(topology.shard_on_one_node());
+    EXPECT_FALSE(topology.shard_shares_nodes()) << "which is said of groups that span nodes";
+    EXPECT_EQ(size_of(topology.shard_node()), tests::ranks());
 }
 
 TEST(TopologyTest, every_divisor_cuts_groups_of_neighbours) {
@@ -66,6 +68,7 @@ TEST(TopologyTest, every_divisor_cuts_groups_of_neighbours) {
         const mesh::Topology topology(shard, "mesh.shard");
         EXPECT_EQ(topology.shard_size(), shard);
         EXPECT_EQ(size_of(topology.shard()), shard);
+        EXPECT_EQ(size_of(topology.shard_node()), shard);
         EXPECT_EQ(topology.shard_rank(), tests::rank() % shard);
         EXPECT_EQ(topology.replicas(), tests::ranks() / shard);
         EXPECT_EQ(topology.replica(), tests::rank() / shard);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run killed at any moment leaves a PATH.part that opens, whose marked packs are whole, and no
-// final name. The run is a child process with an MPI of its own.
+// A run that is killed, or that the disk has no more room for, leaves a PATH.part that opens, whose
+// marked packs are whole, and no final name. The run is a child process with an MPI of its own.
 #include <mpi.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -22,15 +23,18 @@ class KilledWriter : public ::testing::Test {
 protected:
     KilledWriter() { write_tokens(directory / "t.h5"); }
 
-    // Runs `work` as an MPI job of one rank in a child, which must end by SIGKILL.
-    void run_and_kill(const std::function<void(ResultsFile&)>& work) const {
+    // Runs `work` as an MPI job of one rank in a child; returns how it ended.
+    int run(const std::function<void(ResultsFile&)>& work) const {
         const ::pid_t child = ::fork();
-        ASSERT_GE(child, 0);
         if (child == 0) {
             work_and_die(work);
         }
         int status = 0;
-        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_EQ(::waitpid(child, &status, 0), child);
+        return status;
+    }
+    void run_and_kill(const std::function<void(ResultsFile&)>& work) const {
+        const int status = run(work);
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
     }
     [[noreturn]] void work_and_die(const std::function<void(ResultsFile&)>& work) const {
@@ -146,6 +150,30 @@ TEST_F(KilledWriter, f4_kill_at_any_time_while_writing) {
         check_part();
         EXPECT_EQ(marks()[0], 1);
     }
+}
+
+// A limit on the size of files stands for a full disk: every write beyond it fails.
+TEST_F(KilledWriter, disk_without_room_is_told_and_keeps_the_scores) {
+    const int status = run([](ResultsFile& file) {
+        write_document(file, 0);
+        file.flush();
+        std::signal(SIGXFSZ, SIG_IGN);
+        const ::rlimit limit{100000, 100000};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        try {
+            file.finish(file.summarise(), {}, {{"/provenance/log", std::string(200000, 'x')}});
+        } catch (const mesh::AgreedError& error) {
+            const std::string told = error.what();
+            const bool good = error.status() == base::Status::failed &&
+                              told.find("no room for") != std::string::npos &&
+                              told.find(file.part_path()) != std::string::npos;
+            std::fprintf(stderr, "%s", good ? "" : told.c_str());
+            ::_exit(good ? 42 : 1);
+        }
+    });
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 42) << status;
+    check_part();
+    EXPECT_EQ(marks(), (std::vector<std::uint8_t>{1, 0, 0, 0, 0, 0}));
 }
 
 TEST_F(KilledWriter, next_run_replaces_the_part_and_completes) {

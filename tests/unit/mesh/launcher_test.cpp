@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What launcher_claim() makes of the variables that launchers set (field case T22: not N lonely jobs).
-// What Session does with a claim needs MPI and is tested with the whole program.
+// And who speaks before MPI is up. What Session does with a claim needs MPI and is tested with the whole program.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -48,7 +48,8 @@ protected:
     }
 
     static constexpr const char* names[] = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS",
-                                            "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"};
+                                            "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE",
+                                            "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
 
 private:
     std::map<std::string, std::string> saved_;
@@ -97,4 +98,23 @@ TEST_F(LauncherTest, T22_what_is_no_count_of_ranks_claims_nothing) {
         set("SLURM_STEP_NUM_TASKS", text);
         EXPECT_FALSE(mesh::launcher_claim().has_value()) << "of \"" << text << "\"";
     }
+}
+
+TEST_F(LauncherTest, one_process_of_a_job_speaks_before_mpi_is_up) {
+    EXPECT_TRUE(mesh::speaks_before_mpi()) << "without a launcher";
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        set(name, "0");
+        EXPECT_TRUE(mesh::speaks_before_mpi()) << name;
+        for (const char* other : {"1", "10"}) {
+            set(name, other);
+            EXPECT_FALSE(mesh::speaks_before_mpi()) << name;
+        }
+        unsetenv(name);
+    }
+}
+
+TEST_F(LauncherTest, mpiruns_rank_counts_inside_a_batch_step_of_one) {
+    set("SLURM_PROCID", "0"); // the same for all that mpirun starts there
+    set("OMPI_COMM_WORLD_RANK", "3");
+    EXPECT_FALSE(mesh::speaks_before_mpi());
 }

@@ -35,6 +35,9 @@ TEST(WitnessTest, perfect_overlap_exposes_the_first_gather_alone) {
     EXPECT_EQ(f.begun_share, 1);
     EXPECT_EQ(f.gathers, 10);
     EXPECT_EQ(f.ahead_gathers, 9);
+    EXPECT_EQ(f.exposed_gathers, 1);
+    EXPECT_EQ(f.computes, 10);
+    EXPECT_FALSE(f.order_wrong);
     EXPECT_EQ(f.late_median_s, 0);
     EXPECT_EQ(f.late_p95_s, 0);
     EXPECT_NEAR(f.exposed_s, 0.005, exact);
@@ -49,6 +52,7 @@ TEST(WitnessTest, a_gather_longer_than_compute_is_exposed_by_the_difference) {
     const auto f = figures_of(PlannedRun{.depth = 1, .n = 10, .gather_ms = 10, .compute_ms = 4}.records(), 1);
     EXPECT_EQ(f.verdict, Verdict::observed) << f.reason;
     EXPECT_NEAR(f.exposed_s, 0.010 + 9 * 0.006, exact);
+    EXPECT_EQ(f.exposed_gathers, 10);
     EXPECT_NEAR(f.overlapped_s, 9 * 0.004, exact);
 }
 
@@ -83,6 +87,7 @@ TEST(WitnessTest, depth_zero_with_a_gather_begun_early_is_not_observed) {
     const auto f = figures_of(records, 0);
     EXPECT_EQ(f.verdict, Verdict::not_observed);
     EXPECT_NE(f.reason.find("before"), std::string::npos) << f.reason;
+    EXPECT_FALSE(f.order_wrong) << "it is the clock that says so";
     EXPECT_NEAR(f.overlapped_s, 0.001, exact);
 }
 
@@ -92,6 +97,7 @@ TEST(WitnessTest, depth_zero_with_a_gather_enqueued_early_names_the_use) {
     const auto f = figures_of(records, 0);
     EXPECT_EQ(f.verdict, Verdict::not_observed);
     EXPECT_NE(f.reason.find("use 4 was gathered before compute 3"), std::string::npos) << f.reason;
+    EXPECT_TRUE(f.order_wrong);
 }
 
 TEST(WitnessTest, a_gather_enqueued_after_its_compute_names_the_use) {
@@ -100,6 +106,7 @@ TEST(WitnessTest, a_gather_enqueued_after_its_compute_names_the_use) {
     const auto f = figures_of(records, 1);
     EXPECT_EQ(f.verdict, Verdict::not_observed);
     EXPECT_NE(f.reason.find("at use 4"), std::string::npos) << f.reason;
+    EXPECT_TRUE(f.order_wrong);
     EXPECT_EQ(f.issued_ahead, 0) << "the least of all uses";
 }
 
@@ -183,8 +190,10 @@ TEST(WitnessTest, a_rank_without_tokens_judges_nothing_and_exposes_nothing) {
     EXPECT_EQ(f.gathers, 20);
     EXPECT_EQ(f.issued_ahead, 1) << "it issues the same gathers as everyone";
     EXPECT_EQ(f.exposed_s, 0);
+    EXPECT_EQ(f.exposed_gathers, 0);
     EXPECT_EQ(f.overlapped_s, 0);
     EXPECT_EQ(f.compute_s, 0);
+    EXPECT_EQ(f.computes, 0);
     EXPECT_NEAR(f.gather_s, 0.1, exact);
 }
 
@@ -197,6 +206,7 @@ TEST(WitnessTest, a_rank_without_tokens_in_its_last_passes_is_judged_by_the_othe
     EXPECT_EQ(f.judged, 10);
     EXPECT_EQ(f.verdict, Verdict::observed) << f.reason;
     EXPECT_NEAR(f.compute_s, 0.1, exact);
+    EXPECT_EQ(f.computes, 10);
 }
 
 TEST(WitnessTest, uses_that_find_their_unit_there_count_as_issued_and_judge_nobody) {
