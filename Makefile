@@ -8,6 +8,7 @@ NP         ?= 2#          ranks of `make run` and `make check-mpi`
 DECK       ?= inputs/score-smollm2.deck#  deck of `make run-deck`
 MPICXX     ?= mpicxx
 MPIRUN     ?= mpirun
+HDF5_MODULE ?= hdf5-openmpi# pkg-config's name of the parallel HDF5
 PYTHON     ?= python3#    makes the virtual environment
 VENV       ?= .venv#      the tools' Python packages
 PREFIX     ?= /usr/local
@@ -15,7 +16,6 @@ WORK       ?= run#        where `make run` puts weights, tokens and results
 -include local.mk
 
 # ---- detection ----------------------------------------------------------------------------------
-HDF5_MODULE := hdf5-openmpi
 hdf5_cflags := $(shell pkg-config --cflags $(HDF5_MODULE) 2>/dev/null)
 hdf5_libs   := $(shell pkg-config --libs $(HDF5_MODULE) 2>/dev/null)
 # The CUDA backend has no sources yet, so no toolkit can make a CUDA build possible.
@@ -65,6 +65,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
 # ---- targets ------------------------------------------------------------------------------------
 .DEFAULT_GOAL := all
+test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
 .PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools lint bench deps install clean help FORCE
 .DELETE_ON_ERROR:
 
@@ -77,6 +78,8 @@ $(program): $(build)/src/main.o $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 $(lib): $(lib_obj)
 	@rm -f $@ && ar rcs $@ $^
+# Tests compute nothing heavy: less optimization, and they build in half the time.
+$(build)/tests/%.o: CXXFLAGS += -O1 -g1
 $(build)/%.o: %.cpp $(build)/flags
 	@mkdir -p $(@D)
 	@echo "  CXX $<"
@@ -103,24 +106,31 @@ $(build)/generated/revision.inc: FORCE
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(build)/src/job/version.o: $(build)/generated/revision.inc
 
+# What is missing is installed first; only then can flags be asked for, so a second make builds.
+submake = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 run: deps ## score SmolLM2-135M on 2 ranks, then show the prefetch at depths 0 and 1
-	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) all
+	@$(submake) all
 	@tools/run_demo "$(MPIRUN)" "$(VENV)" "$(WORK)" "$(NP)"
-run-deck: deps all ## run DECK= on NP= ranks
+run-deck: deps ## run DECK= on NP= ranks
+	@$(submake) all
 	$(MPIRUN) --oversubscribe --bind-to none -n $(NP) ./foregather $(DECK)
 check: deps ## every host test; the last line counts them
-	@$(MAKE) --no-print-directory all $(unit_tests) $(mpi_tests) $(self_tests)
-	@tests/run.sh all
-check-unit: deps $(unit_tests) ## unit tests, no MPI
-	@tests/run.sh unit
-check-mpi: deps $(mpi_tests) ## MPI tests at NP= ranks
-	@RANKS="$(NP)" tests/run.sh mpi
-check-self: deps $(self_tests) ## tests of the test harness itself
-	@tests/run.sh self
-check-golden: deps all ## the real program on golden models and field cases
-	@tests/run.sh golden
+	@$(submake) all $(unit_tests) $(mpi_tests) $(self_tests)
+	@$(test_env) tests/run.sh all
+check-unit: deps ## unit tests, no MPI
+	@$(submake) $(unit_tests)
+	@$(test_env) tests/run.sh unit
+check-mpi: deps ## MPI tests at NP= ranks
+	@$(submake) $(mpi_tests)
+	@$(test_env) RANKS="$(NP)" tests/run.sh mpi
+check-self: deps ## tests of the test harness itself
+	@$(submake) $(self_tests)
+	@$(test_env) tests/run.sh self
+check-golden: deps ## the real program on golden models and field cases
+	@$(submake) all
+	@$(test_env) tests/run.sh golden
 check-tools: deps ## the Python tools
-	@tests/run.sh tools
+	@$(test_env) tests/run.sh tools
 lint: ## format, rooms, pairs, headers alone, sizes
 	@tools/lint "$(MPICXX) $(CPPFLAGS) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV

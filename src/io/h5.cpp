@@ -89,6 +89,14 @@ void raise_h5(const std::string& attempted, base::Status status, base::Where whe
         where);
 }
 
+std::string library_version() {
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned patch = 0;
+    check(H5get_libversion(&major, &minor, &patch), "tell its version");
+    return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+}
+
 void close(File& file, const std::string& path) {
     // The owner is moved to where no destructor runs: H5Fclose ends the handle even when it fails.
     alignas(File) std::byte parked[sizeof(File)];

@@ -27,6 +27,14 @@ void check(int rc, const std::string& attempted, base::Where where) {
                       where);
 }
 
+std::string library_version() {
+    std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
+    int length = 0;
+    check(MPI_Get_library_version(text.data(), &length), "tell its version");
+    text.resize(static_cast<std::size_t>(length));
+    return text.substr(0, text.find(','));
+}
+
 std::string host_name() {
     std::array<char, 256> name{};
     return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";

@@ -163,7 +163,7 @@ def ordinary(tiny) -> Result:
         MARKED
         | {
             "data.any_tokenizer": True,
-            "comm.link_rate": "10 MB/s",
+            "comm.link_rate": "1 MB/s",
             "output.log": "ordinary.jsonl",
             "device.threads": 1,
             "job.title": "a title",
@@ -197,7 +197,8 @@ def test_observed_values_agree_with_the_tables_of_the_run(ordinary):
     assert f"issued ahead {prefetch(ordinary)[1]}" in seen["fsdp.forward_prefetch"]
     assert f"{len(spans['rank'])} spans" in seen["output.timeline"]
     assert f"{len(log)} lines" in seen["output.log"]
-    assert float(seen["comm.timeout"].split()[2]) == pytest.approx(longest, abs=2e-3)
+    # The printed time lies within the span of that gather, and is no shorter than the link allows.
+    assert 0.002 < float(seen["comm.timeout"].split()[2]) <= longest + 1e-3
     assert "aaaaaaaaaaaa" in seen["data.any_tokenizer"] and "bbbbbb" in seen["data.any_tokenizer"]
 
 

@@ -42,6 +42,9 @@ Code check(Code code, const std::string& attempted, base::Status status = base::
     return code;
 }
 
+// HDF5's version: "1.10.8".
+std::string library_version();
+
 // Closes a file now, so that a failure is seen; the destructor of File cannot report one. Through
 // MPI-IO this is collective over the communicator that opened the file.
 void close(File& file, const std::string& path);

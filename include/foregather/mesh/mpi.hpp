@@ -3,9 +3,9 @@
 // It knows no ranks' roles: topology.hpp does.
 #pragma once
 
-#include <mpi.h>
-
 #include <string>
+
+#include <mpi.h>
 
 #include <foregather/base/error.hpp>
 
@@ -20,6 +20,9 @@ struct CommCloser {
     void operator()(MPI_Comm comm) const noexcept;
 };
 using Comm = base::Unique<MPI_Comm, CommCloser>; // freed with its owner; needs MPI still up
+
+// MPI's own name and version: "Open MPI v4.1.4". May be called before MPI is up.
+std::string library_version();
 
 // This node's name, as gethostname gives it.
 std::string host_name();

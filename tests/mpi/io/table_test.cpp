@@ -105,7 +105,7 @@ TEST_F(TableTest, files_grow_by_no_more_than_was_said) {
         for (int c = 0; c < 1 + t; ++c) {
             table.columns.push_back({"column" + std::to_string(c), "ns", std::string(300, 'l'),
                                      std::vector<std::int64_t>(static_cast<std::size_t>(5 * t))});
-            table.attributes.emplace_back("a" + std::to_string(c), std::string(500, 'v'));
+            table.attributes.emplace_back("attribute" + std::to_string(c), std::string(500, 'v'));
         }
         table.columns.push_back(
             {"name", "", "", std::vector<std::string>(static_cast<std::size_t>(5 * t), "name")});
