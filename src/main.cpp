@@ -22,11 +22,14 @@ using namespace foregather;
 
 std::string read_deck(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) {
-        base::refuse(path + ": the deck cannot be read; is the path right, seen from this directory?");
+    try {
+        std::string text{std::istreambuf_iterator<char>(file), {}};
+        if (file) {
+            return text;
+        }
+    } catch (const std::ios_base::failure&) { // a folder opens, but does not read
     }
-    return text;
+    base::refuse(path + ": the deck cannot be read; is it a file, and the path right, seen from here?");
 }
 
 // Rank 0 reads the deck and its environment; every rank parses the same text, so decides alike.
@@ -103,7 +106,7 @@ int dispatch(int argc, char** argv) {
         return run(argc, argv, line);
     case deck::CommandLine::Mode::check: {
         const auto parsed = deck::Deck::parse(read_deck(line.deck_path), line.deck_path, line.overrides);
-        say_once(job::check(parsed, line.ranks, line.ranks_per_node));
+        say_once(job::check(parsed, line.deck_path, line.ranks, line.ranks_per_node));
         return 0;
     }
     case deck::CommandLine::Mode::templ:

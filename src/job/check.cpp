@@ -13,6 +13,7 @@
 #include <foregather/mesh/window.hpp>
 #include <foregather/schedule/schedule.hpp>
 
+#include "paths.hpp"
 #include "settle.hpp"
 #include "version.hpp"
 
@@ -88,8 +89,9 @@ std::string version_text() {
     return text;
 }
 
-std::string check(const deck::Deck& deck, int ranks, int ranks_per_node) {
+std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks, int ranks_per_node) {
     const deck::Sections& s = deck.sections();
+    refuse_overlaps(deck, deck_path);
     const Layout layout = lay_out(deck, ranks, ranks_per_node);
     const Inputs inputs = open_inputs(deck, true);
     const io::Output output{s.output.file, s.output.existing == "replace", s.job.title};

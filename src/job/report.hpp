@@ -22,6 +22,7 @@ struct RunFacts { // known on rank 0 when the run is over
     const Inputs& inputs;
     const mesh::Topology& topology;
     Transport transport;
+    std::string transport_seen; // what the gathers ran on, as it names itself
     std::string backend_kind, backend_why, product;
     MemoryPlan memory;
     int depth = 0; // in force

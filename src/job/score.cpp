@@ -10,6 +10,7 @@
 
 #include "limits.hpp"
 #include "pass_loop.hpp"
+#include "paths.hpp"
 #include "provenance.hpp"
 #include "settle.hpp"
 #include "weights_home.hpp"
@@ -83,6 +84,7 @@ void ScoreRun::decide() {
     control_.together([&] {
         inputs_ = open_inputs(deck_, control_.first());
         if (control_.first()) {
+            refuse_overlaps(deck_, start_.deck_name);
             refuse_unusable(output());
             replaced_ = std::filesystem::exists(s_.output.file);
         }
@@ -191,7 +193,7 @@ void ScoreRun::measure() {
 
 RunFacts ScoreRun::account(const io::Summary& summary) {
     measure();
-    RunFacts facts{deck_, inputs_, topology_, transport_, backend_->kind(), backend_->why,
+    RunFacts facts{deck_, inputs_, topology_, transport_, home_->transport(), backend_->kind(), backend_->why,
                    backend_->kernels().product_name(), memory_, depth_, gather_figures(control_, figures_),
                    {}, summary, PassLoop::passes(inputs_.packs, topology_.size()), since_start(load_end_ns_)};
     facts.prefetch = judge_run(facts.ranks);

@@ -44,7 +44,7 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
                                       " s, longest silence of a rank or of file work " +
                                       number(silence, "%.1f") + " s");
     if (f.transport.name != "none") {
-        ledger.honour("comm.transport", f.transport.name, f.transport.why);
+        ledger.honour("comm.transport", f.transport_seen, f.transport.why);
     }
     if (!moves(f.transport)) {
         return;

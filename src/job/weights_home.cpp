@@ -73,6 +73,13 @@ base::View<float> WeightsHome::part_of(base::UnitId unit) const {
                                  static_cast<std::size_t>(n));
 }
 
+std::string WeightsHome::transport() const {
+    if (communicator_) {
+        return communicator_->name();
+    }
+    return window_ ? "shared: a window of " + std::to_string(window_->size().count) + " bytes" : "none";
+}
+
 void WeightsHome::load(io::WeightsFile& file) {
     shard::Loader loader(file, {staging_bytes});
     for (std::size_t u = 0; u < chain_.units.size(); ++u) {

@@ -33,6 +33,8 @@ public:
     // The source of a run. `options.uses` is the chain's.
     schedule::TimedSource& open_source(const schedule::SourceOptions& options);
 
+    // What weights come by, as it names itself: the communicator, or the window with its size.
+    std::string transport() const;
     const comm::Communicator* communicator() const { return communicator_.get(); }
     const shard::ArenaPlan& plan() const { return plan_; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shape checks of every kernel, once for all kinds of device; what passes is handed to do_*(). Calls
-// without tokens end here.
+// Shape checks of every kernel, once for all kinds of device; what passes is handed to do_*().
+// Calls without tokens end here.
 #include <foregather/kernels/kernels.hpp>
 
 #include <initializer_list>
@@ -44,7 +44,10 @@ void Kernels::embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements
                     Stream& stream) {
     const auto tokens = static_cast<Elements>(ids.size());
     require(cut_evenly(w.n, width) && first_row >= 0 && extent("x", x).n == tokens * width, "embed",
-            {extent("ids", ids), {"first_row", first_row}, {"w", w.n}, extent("x", x),
+            {extent("ids", ids),
+             {"first_row", first_row},
+             {"w", w.n},
+             extent("x", x),
              {"width", width}});
     if (tokens > 0) {
         do_embed(ids, first_row, w, x, width, stream);
@@ -62,13 +65,12 @@ void Kernels::rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stre
 void Kernels::product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y,
                       Elements tokens, Stream& stream) {
     const Elements x_n = extent("x", x).n, y_n = extent("y", y).n;
-    const bool rows_fit = tokens == 0 ? x.empty() && y.empty()
-                                      : cut_evenly(x_n, tokens) && cut_evenly(y_n, tokens);
+    const bool rows_fit =
+        tokens == 0 ? x.empty() && y.empty() : cut_evenly(x_n, tokens) && cut_evenly(y_n, tokens);
     const Elements in = tokens > 0 ? x_n / tokens : 0, out = tokens > 0 ? y_n / tokens : 0;
     require(tokens >= 0 && rows_fit &&
                 (tokens == 0 || (w.n == in * out && (bias.n == 0 || bias.n == out))),
-            "product",
-            {{"x", x_n}, {"w", w.n}, {"bias", bias.n}, {"y", y_n}, {"tokens", tokens}});
+            "product", {{"x", x_n}, {"w", w.n}, {"bias", bias.n}, {"y", y_n}, {"tokens", tokens}});
     if (tokens > 0) {
         do_product(x, w, bias, into, y, tokens, stream);
     }
@@ -80,8 +82,12 @@ void Kernels::rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sin
                 cut_evenly(extent("cosines", cosines).n, head_dim / 2) &&
                 extent("x", x).n == extent("positions", positions).n * heads * head_dim,
             "rope",
-            {extent("x", x), extent("positions", positions), extent("cosines", cosines),
-             extent("sines", sines), {"heads", heads}, {"head_dim", head_dim}});
+            {extent("x", x),
+             extent("positions", positions),
+             extent("cosines", cosines),
+             extent("sines", sines),
+             {"heads", heads},
+             {"head_dim", head_dim}});
     if (!positions.empty()) {
         do_rope(x, positions, cosines, sines, heads, head_dim, stream);
     }
@@ -96,8 +102,13 @@ void Kernels::attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets
                 extent("k", k).n == q_n / row * kv_row && v.size() == k.size() &&
                 out.size() == q.size() && !offsets.empty(),
             "attention",
-            {extent("q", q), extent("k", k), extent("v", v), extent("offsets", offsets),
-             extent("out", out), {"heads", shape.heads}, {"kv_heads", shape.kv_heads},
+            {extent("q", q),
+             extent("k", k),
+             extent("v", v),
+             extent("offsets", offsets),
+             extent("out", out),
+             {"heads", shape.heads},
+             {"kv_heads", shape.kv_heads},
              {"head_dim", shape.head_dim}});
     if (!q.empty()) {
         do_attention(q, k, v, offsets, shape, out, stream);
@@ -137,9 +148,14 @@ void Kernels::head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids tar
     require(rows_fit && (scored == 0 || cut_evenly(w.n, x_n / scored)) && first_row >= 0 &&
                 holds(state, targets.size()),
             "head_piece",
-            {{"x", x_n}, {"w", w.n}, {"first_row", first_row}, extent("targets", targets),
-             extent("maximum", state.maximum), extent("sum", state.sum),
-             extent("target", state.target), extent("best_id", state.best_id)});
+            {{"x", x_n},
+             {"w", w.n},
+             {"first_row", first_row},
+             extent("targets", targets),
+             extent("maximum", state.maximum),
+             extent("sum", state.sum),
+             extent("target", state.target),
+             extent("best_id", state.best_id)});
     if (scored > 0) {
         do_head_piece(x, w, first_row, targets, state, stream);
     }

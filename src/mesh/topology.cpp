@@ -8,6 +8,8 @@
 
 #include <sched.h>
 
+#include <foregather/mesh/control.hpp>
+
 namespace foregather::mesh {
 namespace {
 
@@ -103,7 +105,7 @@ void Topology::find_nodes() {
 void Topology::cut_groups(int shard, const std::string& shard_key) {
     const int wanted = shard == 0 ? size_ : shard;
     if (wanted > size_ || size_ % wanted != 0) {
-        base::refuse(shard_key + " = " + std::to_string(shard) + " does not divide the " +
+        throw AgreedError(base::Status::refused, shard_key + " = " + std::to_string(shard) + " does not divide the " +
                      std::to_string(size_) + " ranks of this job; use a divisor, or 0 for all");
     }
     shard_ = split(world_.handle(), rank_ / wanted, rank_, "shard groups");

@@ -63,9 +63,15 @@ void Watch::send(int message) {
 
 void Watch::run() {
     const double period = std::clamp(timeout_s_ / 8, 0.05, 1.0);
+    double last_look = now_s();
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, std::chrono::duration<double>(period), [&] { return stopping_; })) {
         const double now = now_s();
+        if (now - last_look > 4 * period + 1) {
+            // This process was stopped, not the others: what it did not see is held against nobody.
+            last_pulse_s_ = last_move_s_ = now;
+        }
+        last_look = now;
         look_at_file_work(now);
         if (size_ > 1) {
             lock.unlock();

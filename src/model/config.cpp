@@ -19,9 +19,9 @@ const char* const config_law =
 #include <generated/config_law.inc>
     ;
 
-const char* const counts[] = {"hidden_size",         "intermediate_size",   "vocab_size",
-                              "num_hidden_layers",   "num_attention_heads", "num_key_value_heads",
-                              "head_dim",            "max_position_embeddings"};
+const char* const counts[] = {"hidden_size",       "intermediate_size",      "vocab_size",
+                              "num_hidden_layers", "num_attention_heads",    "num_key_value_heads",
+                              "head_dim",          "max_position_embeddings"};
 const char* const flags[] = {"attention_bias", "mlp_bias", "tie_word_embeddings"};
 
 std::string joined(const Json& list, const std::string& separator) {
@@ -49,8 +49,8 @@ std::string family_of(const Json& config, const Json& law, const std::string& fi
                  architectures.dump() + " is not supported; supported are " + known);
 }
 
-// Puts the family's defaults where the config says nothing. Null says nothing too, except where it is
-// a value of its own: a null window is no window, null key-value heads are as many as heads.
+// Puts the family's defaults where the config says nothing. Null says nothing too, except where it
+// is a value of its own: a null window is no window, null key-value heads are as many as heads.
 void fill_defaults(Json& config, const Json& family, const std::string& name, Lines& notes) {
     for (const auto& [key, given] : family.at("defaults").items()) {
         const bool absent = !config.contains(key);
@@ -62,8 +62,8 @@ void fill_defaults(Json& config, const Json& family, const std::string& name, Li
         const Json value = like_heads ? value_or_null(config, "num_attention_heads") : given;
         if (!value.is_null()) {
             config[key] = value;
-            notes.push_back(key + " is " + (absent ? "absent" : "null") + ": " + name + "'s default " +
-                            value.dump() + " is taken");
+            notes.push_back(key + " is " + (absent ? "absent" : "null") + ": " + name +
+                            "'s default " + value.dump() + " is taken");
         }
     }
 }
@@ -113,7 +113,8 @@ void judge_numbers(const Json& config, const Json& law, Lines& faults) {
     for (const std::string key : counts) {
         const Json value = value_or_null(config, key);
         if (!value.is_null() && !is_count(value)) {
-            faults.push_back(key + ": " + value.dump() + " is not a positive whole number of 32 bits");
+            faults.push_back(key + ": " + value.dump() +
+                             " is not a positive whole number of 32 bits");
         }
     }
     for (const std::string key : flags) {

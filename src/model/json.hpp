@@ -10,8 +10,8 @@ namespace foregather::model {
 
 using Json = nlohmann::json;
 
-// Reads one JSON object. Throws Error(refused) naming `origin` for text that is none, and for keys that
-// stand twice: which of the two counts is a matter of taste.
+// Reads one JSON object. Throws Error(refused) naming `origin` for text that is none, and for keys
+// that stand twice: which of the two counts is a matter of taste.
 Json parse_object(const std::string& text, const std::string& origin);
 
 bool is_number(const Json& value); // finite; true is none

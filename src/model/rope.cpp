@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoPE: which settings are taken, and the tables that they come to. Which keys exist is written in the
-// law (config_law.json), shared with the tools.
+// RoPE: which settings are taken, and the tables that they come to. Which keys exist is written in
+// the law (config_law.json), shared with the tools.
 #include "rope.hpp"
 
 #include <cmath>
@@ -204,10 +204,9 @@ std::vector<float> rope_frequencies(const Rope& rope, int head_dim) {
         if (wave > longest) {
             frequency /= factor;
         } else if (wave >= shortest) {
-            const float smooth =
-                ((1.0F / wave) * static_cast<float>(rope.original_positions) -
-                 static_cast<float>(rope.low_freq_factor)) /
-                static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
+            const float smooth = ((1.0F / wave) * static_cast<float>(rope.original_positions) -
+                                  static_cast<float>(rope.low_freq_factor)) /
+                                 static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
             frequency = (1.0F - smooth) * frequency / factor + smooth * frequency;
         }
     }

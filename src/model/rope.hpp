@@ -11,8 +11,9 @@
 
 namespace foregather::model {
 
-// The settings of `config` under the "rope" part of the law. Appends one line to `faults` for whatever
-// is unknown, wrong or told in two ways, and to `notes` for a default; with faults the result is void.
+// The settings of `config` under the "rope" part of the law. Appends one line to `faults` for
+// whatever is unknown, wrong or told in two ways, and to `notes` for a default; with faults the
+// result is void.
 Rope judge_rope(const Json& config, const Json& law, std::vector<std::string>& faults,
                 std::vector<std::string>& notes);
 

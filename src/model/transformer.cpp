@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass, one line per operation. Calls for packs without tokens or scored rows are left to
-// the kernels, which do nothing then.
+// The forward pass, one line per operation. Calls for packs without tokens or scored rows are left
+// to the kernels, which do nothing then.
 #include <foregather/model/transformer.hpp>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ using kernels::Kernels;
 
 // Elements of the activations: the one place that says how large they are.
 struct Sizes {
-    base::Elements stream;  // [T, C]
-    base::Elements query;   // [T, H, D]
-    base::Elements key;     // [T, K, D]
-    base::Elements ffn;     // [T, F]
-    base::Elements table;   // [positions, D/2]
-    base::Elements tokens;  // [T]
+    base::Elements stream; // [T, C]
+    base::Elements query;  // [T, H, D]
+    base::Elements key;    // [T, K, D]
+    base::Elements ffn;    // [T, F]
+    base::Elements table;  // [positions, D/2]
+    base::Elements tokens; // [T]
 
     Sizes(const ModelConfig& c, base::Elements max_tokens, base::Elements max_document)
         : stream(max_tokens * c.width), query(max_tokens * c.heads * c.head_dim),
@@ -74,8 +74,8 @@ Transformer::Transformer(const ModelConfig& config, const Chain& chain, device::
 base::Bytes Transformer::activation_bytes(const ModelConfig& config, base::Elements max_tokens,
                                           base::Elements max_document) {
     const Sizes n(config, max_tokens, max_document);
-    const base::Elements floats = 3 * n.stream + 2 * n.query + 2 * n.key + 2 * n.ffn + 2 * n.table +
-                                  2 * n.tokens;
+    const base::Elements floats =
+        3 * n.stream + 2 * n.query + 2 * n.key + 2 * n.ffn + 2 * n.table + 2 * n.tokens;
     return {floats * static_cast<base::Elements>(sizeof(float)) +
             n.tokens * static_cast<base::Elements>(sizeof(double) + sizeof(std::int32_t))};
 }
@@ -83,8 +83,8 @@ base::Bytes Transformer::activation_bytes(const ModelConfig& config, base::Eleme
 void Transformer::check(const PackView& pack) const {
     const base::Elements tokens = count(pack.ids), scored = count(pack.rows);
     if (tokens > max_tokens_ || count(pack.positions) != tokens || pack.offsets.empty() ||
-        scored > tokens || count(pack.targets) != scored || pack.logprob.size() != pack.rows.size() ||
-        pack.greedy.size() != pack.rows.size()) {
+        scored > tokens || count(pack.targets) != scored ||
+        pack.logprob.size() != pack.rows.size() || pack.greedy.size() != pack.rows.size()) {
         base::fail("a pack of " + std::to_string(tokens) + " ids, " +
                    std::to_string(count(pack.positions)) + " positions, " +
                    std::to_string(count(pack.offsets)) + " offsets, " + std::to_string(scored) +
@@ -135,8 +135,8 @@ void Transformer::layer(const shard::UnitSpec& unit, base::ConstSlab weights, in
     const auto w = [&](const char* name) { return find(unit, weights, layer_tensor(index, name)); };
     const base::Elements tokens = count(pack.ids);
     const ModelConfig& c = config_;
-    const base::View<float> residual = residual_.first(tokens * c.width);       // [T, C]
-    const base::View<float> normed = normed_.first(tokens * c.width);           // [T, C]
+    const base::View<float> residual = residual_.first(tokens * c.width);        // [T, C]
+    const base::View<float> normed = normed_.first(tokens * c.width);            // [T, C]
     const base::View<float> query = query_.first(tokens * c.heads * c.head_dim); // [T, H, D]
     const base::View<float> key = key_.first(tokens * c.kv_heads * c.head_dim);  // [T, K, D]
     const base::View<float> value = value_.first(tokens * c.kv_heads * c.head_dim);
@@ -156,11 +156,12 @@ void Transformer::layer(const shard::UnitSpec& unit, base::ConstSlab weights, in
     k.rope(query, pack.positions, cosines, sines, c.heads, c.head_dim, compute);
     k.rope(key, pack.positions, cosines, sines, c.kv_heads, c.head_dim, compute);
     k.attention(query, key, value, pack.offsets, {c.heads, c.kv_heads, c.head_dim}, mixed, compute);
-    k.product(mixed, w("self_attn.o_proj.weight"), w("self_attn.o_proj.bias"), add, residual, tokens,
-              compute);
+    k.product(mixed, w("self_attn.o_proj.weight"), w("self_attn.o_proj.bias"), add, residual,
+              tokens, compute);
 
     k.rms_norm(residual, w("post_attention_layernorm.weight"), c.norm_epsilon, normed, compute);
-    k.product(normed, w("mlp.gate_proj.weight"), w("mlp.gate_proj.bias"), set, gate, tokens, compute);
+    k.product(normed, w("mlp.gate_proj.weight"), w("mlp.gate_proj.bias"), set, gate, tokens,
+              compute);
     k.product(normed, w("mlp.up_proj.weight"), w("mlp.up_proj.bias"), set, up, tokens, compute);
     k.silu_gate(gate, up, compute);
     k.product(gate, w("mlp.down_proj.weight"), w("mlp.down_proj.bias"), add, residual, tokens,

@@ -24,6 +24,17 @@ def lines(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if line.strip() and not LAUNCHER.match(line)]
 
 
+def messages(stderr: str) -> list[str]:
+    """The program's own messages; indented lines carry on the one before them."""
+    found: list[str] = []
+    for line in lines(stderr):
+        if line.startswith("  ") and found:
+            found[-1] += "\n" + line
+        else:
+            found.append(line)
+    return found
+
+
 def refusal(result: Result, *words: str, lines_said: int | None = 1, within: float = 5.0) -> str:
     """The one message of a refusal, after checking that it is one, quick, and left no file.
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that dies, stops or fails ends the job with one line, and leaves files that open (e4, j1,
-f4).
+"""A rank that dies, stops or fails ends the job with one line and leaves files that open.
 
 Decides the moments and the faults; faults.py makes them.
 """
@@ -18,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from faults import Job, has_scores, library
-from said import lines
+from said import messages
 
 HOST = socket.gethostname()
 OLDER = b"older results, not to be touched"
@@ -85,7 +84,7 @@ def job(tmp_path):
 def opens(path: Path, packs_to_do: bool) -> None:
     """A results file can be read by h5py and by HDF5's own tool, all its scores included."""
     with h5py.File(path) as file:
-        assert file.attrs["format"] == b"foregather.results" and "complete" not in file.attrs
+        assert file.attrs["format"] == b"foregather.results" and file.attrs.get("complete", 0) == 0
         assert file["provenance/deck_text"][()]
         assert len(file["score/logprob"][()]) == file["score/offsets"][-1]
         assert file["provenance/packs_done"][()].all() != packs_to_do
@@ -100,9 +99,9 @@ def left_as_promised(job: Job, packs_to_do: bool = True) -> None:
     assert job.path.read_bytes() == OLDER
 
 
-def one_line(job: Job, *words: str) -> str:
-    """The only line of stderr, in which each of `words` stands."""
-    said = lines(job.stderr)
+def one_message(job: Job, *words: str) -> str:
+    """The only message on stderr, in which each of `words` stands."""
+    said = messages(job.stderr)
     assert len(said) == 1, job.stderr
     missing = [word for word in words if word not in said[0]]
     assert not missing, f"{missing} not in: {said[0]}"
@@ -177,19 +176,19 @@ def test_e4_stopped_rank_is_named_and_ends_the_job(name, stopped):
     job = stopped[name].result()
     assert job.seconds < 20
     assert job.process.returncode == 1
-    one_line(job, "rank 1", "comm.timeout = 3 s", *STOPPED[name][2])
+    one_message(job, "rank 1", "comm.timeout = 3 s", *STOPPED[name][2])
     left_as_promised(job)
 
 
-def test_j1_disk_that_fails_for_one_rank_is_one_line_with_rank_host_and_cause(job, inputs):
+def test_j1_disk_that_fails_for_one_rank_is_one_message_with_rank_host_and_cause(job, inputs):
     fault = {"LD_PRELOAD": inputs / "faults.so", "FAULT": "disk-full", "FAULT_RANK": "2"}
     running = job(slow_gathers(inputs) | {"comm.timeout": "120 s"}, ranks=4, env=fault)
     running.all_there()
     running.end(15)
     assert running.process.returncode == 1
-    told = one_line(running, f"rank 2 ({HOST})", str(running.part), "/score/logprob")
+    told = one_message(running, f"rank 2 ({HOST})", str(running.part), "/score/logprob")
     told = told.replace(str(running.part), "")
-    assert "disk" in told or "No space" in told  # The cause, or what to look at.
+    assert "full" in told or "No space" in told  # The cause, or what to look at.
     left_as_promised(running)
 
 

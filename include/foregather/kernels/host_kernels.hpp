@@ -19,15 +19,19 @@ inline constexpr std::array core_levels = {"Prescott", "Nehalem", "Haswell", "Sk
 // The last of core_levels that this processor and its operating system can run.
 std::string supported_core_level();
 
+// Scratch of one thread: the logits of 256 tokens and 512 vocabulary rows, whatever the model.
+inline constexpr base::Bytes host_scratch_bytes{512 << 10};
+
 struct ProductChoice {
     std::string core_type; // an OpenBLAS core type; "" is the library's own choice
 };
 
-// Loads OpenBLAS, on the process's first call for good, and tries its products against plain sums in
-// double. OPENBLAS_CORETYPE of the environment wins over `choice`, and product_name() says so; sets
-// OPENBLAS_NUM_THREADS=1. Allocates 512 KiB of scratch a thread on `device`, which must outlive the
-// result. The kernels may be used on one stream at a time, of at most `threads` threads.
-// Throws Error(refused): no library, a core type that it or this processor lacks, wrong products.
+// Loads OpenBLAS, on the process's first call for good, and tries its products against plain sums
+// in double. OPENBLAS_CORETYPE of the environment wins over `choice`, and product_name() says so;
+// sets OPENBLAS_NUM_THREADS=1. Allocates host_scratch_bytes a thread on `device`, which must
+// outlive the result. The kernels may be used on one stream at a time, of at most `threads`
+// threads. Throws Error(refused): no library, a core type that it or this processor lacks, wrong
+// products.
 std::unique_ptr<Kernels> make_host_kernels(device::Device& device, int threads,
                                            const ProductChoice& choice);
 

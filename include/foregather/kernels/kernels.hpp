@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transformer's maths as one abstract class: every call checks shapes once, then enqueues on the
-// stream and returns. Whoever derives from it writes do_*(), trusts its arguments, and never allocates,
-// synchronizes or communicates. Arrays are row-major in the memory of the kernels' device and must live
-// until the enqueued work is done.
-// Shapes: T tokens of a pack, S scored tokens, C width, H query heads, K kv heads, D head dim, F ffn,
-// R rows of a piece of embedding or head.
+// The transformer's maths as one abstract class: every call checks shapes once, then enqueues on
+// the stream and returns. Whoever derives from it writes do_*(), trusts its arguments, and never
+// allocates, synchronizes or communicates. Arrays are row-major in the memory of the kernels'
+// device and must live until the enqueued work is done. Shapes: T tokens of a pack, S scored
+// tokens, C width, H query heads, K kv heads, D head dim, F ffn, R rows of a piece of embedding or
+// head.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ using Ids = View<const std::int32_t>;
 
 // Running log-sum-exp over the pieces of the head, one entry per scored token [S].
 struct HeadState {
-    Floats maximum;              // largest logit so far
-    View<double> sum;            // sum of exp(logit - maximum) so far
-    Floats target;               // logit of the token that came
-    View<std::int32_t> best_id;  // id of `maximum`; of equal logits the lower id
+    Floats maximum;             // largest logit so far
+    View<double> sum;           // sum of exp(logit - maximum) so far
+    Floats target;              // logit of the token that came
+    View<std::int32_t> best_id; // id of `maximum`; of equal logits the lower id
 };
 
 struct AttentionShape {
@@ -49,14 +49,15 @@ public:
     void rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream);
 
     enum class Into { overwrite, add };
-    // y = x w^T + bias, or y += x w^T + bias. x [T, in], w [out, in], bias [out] or empty, y [T, out].
+    // y = x w^T + bias, or y += x w^T + bias. x [T, in], w [out, in], bias [out] or empty, y [T,
+    // out].
     void product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y, Elements tokens,
                  Stream& stream);
 
     // Rotates pairs (j, j + D/2) of each head in place by the angle of its position.
     // x [T, heads, D], positions [T], cosines and sines [positions, D/2].
-    void rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads, int head_dim,
-              Stream& stream);
+    void rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
+              int head_dim, Stream& stream);
 
     // Causal attention within each document: out[t] = softmax(q[t] k^T / sqrt(D)) v over the
     // document's tokens up to t. q, out [T, H, D], k, v [T, K, D], offsets [documents + 1] into T.
@@ -72,13 +73,13 @@ public:
 
     // Empties the state: no logit seen.
     void head_begin(HeadState state, Stream& stream);
-    // Logits of this piece's rows, x w^T, go into the state; none are kept. The sum runs in double, in
-    // an order fixed by the shapes. Pieces may come in any order, each once. A logit that is not finite
-    // ends as a NaN logprob. x [S, C], w [R, C] of vocabulary rows first_row.., targets [S].
+    // Logits of this piece's rows, x w^T, go into the state; none are kept. The sum runs in double,
+    // in an order fixed by the shapes. Pieces may come in any order, each once. A logit that is not
+    // finite ends as a NaN logprob. x [S, C], w [R, C] of vocabulary rows first_row.., targets [S].
     void head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                     Stream& stream);
-    // logprob[s] = target - maximum - ln(sum), rounded to float once; NaN if no piece held the target.
-    // greedy[s] = (best_id == target id), 0 where logprob is not finite.
+    // logprob[s] = target - maximum - ln(sum), rounded to float once; NaN if no piece held the
+    // target. greedy[s] = (best_id == target id), 0 where logprob is not finite.
     void head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
                   Stream& stream);
 

@@ -33,7 +33,7 @@ struct Lanes {
     void (*rotate)(float* x, const float* cosines, const float* sines, std::int64_t half);
 };
 
-LaneLevel best_lane_level();          // of this processor
-const Lanes& lanes(LaneLevel level);  // a level above best_lane_level() must not be called
+LaneLevel best_lane_level();         // of this processor
+const Lanes& lanes(LaneLevel level); // a level above best_lane_level() must not be called
 
 } // namespace foregather::kernels

@@ -21,7 +21,7 @@ struct RankPlace {
 class Topology {
 public:
     // Collective over MPI_COMM_WORLD. shard: ranks that hold one copy of the weights, 0 = all.
-    // Throws Error(refused), the same on every rank, when shard does not divide the rank count;
+    // Throws AgreedError(refused) when shard does not divide the rank count;
     // `shard_key` is how the message names the key, with its place.
     Topology(int shard, const std::string& shard_key);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoint's config.json as numbers, and the tensors that it implies. Whatever would change the
-// mathematics and is not implemented is refused by name; nothing is ignored.
+// The checkpoint's config.json as numbers, and the tensors that it implies. Whatever would change
+// the mathematics and is not implemented is refused by name; nothing is ignored.
 #pragma once
 
 #include <string>
@@ -23,38 +23,40 @@ struct Rope {
 };
 
 struct ModelConfig {
-    std::string family; // model_type: "llama", "mistral"
-    std::int64_t width = 0;     // C
-    std::int64_t ffn = 0;       // F
+    std::string family;          // model_type: "llama", "mistral"
+    std::int64_t width = 0;      // C
+    std::int64_t ffn = 0;        // F
     std::int64_t vocabulary = 0; // V
-    std::int64_t positions = 0; // max_position_embeddings
-    int layers = 0;             // L
-    int heads = 0;              // H
-    int kv_heads = 0;           // K
-    int head_dim = 0;           // D, its own number: H x D need not be C
+    std::int64_t positions = 0;  // max_position_embeddings
+    int layers = 0;              // L
+    int heads = 0;               // H
+    int kv_heads = 0;            // K
+    int head_dim = 0;            // D, its own number: H x D need not be C
     float norm_epsilon = 0;
     bool tied = false;
     bool attention_bias = false; // q, k, v and o
     bool mlp_bias = false;
     Rope rope;
-    std::vector<std::string> notes; // defaults of the family that the config left open, one line each
+    std::vector<std::string>
+        notes; // defaults of the family that the config left open, one line each
 };
 
 // Reads the text of config.json. Throws Error(refused) naming every key that is missing, wrong, or
 // would change the mathematics, all at once; `file` names where the text came from.
 ModelConfig parse_config(const std::string& json, const std::string& file);
 
-// The tensors that the model reads, under their Hugging Face names, in the order of use. A tied model
-// has no "lm_head.weight".
+// The tensors that the model reads, under their Hugging Face names, in the order of use. A tied
+// model has no "lm_head.weight".
 std::vector<base::TensorSpec> tensors_of(const ModelConfig& config);
 
-// Throws Error(refused) unless `stored`, in any order, are exactly tensors_of(config): what is missing,
-// unexpected (a stored head beside a tied one too) or misshaped is listed at once, 20 lines at most.
+// Throws Error(refused) unless `stored`, in any order, are exactly tensors_of(config): what is
+// missing, unexpected (a stored head beside a tied one too) or misshaped is listed at once, 20
+// lines at most.
 void check_tensors(const ModelConfig& config, const std::vector<base::TensorSpec>& stored,
                    const std::string& file);
 
-// Tables of RoPE for positions [0, positions), [positions, D/2] each, angles in fp32 as the reference
-// implementation rounds them.
+// Tables of RoPE for positions [0, positions), [positions, D/2] each, angles in fp32 as the
+// reference implementation rounds them.
 struct RopeTables {
     std::vector<float> cosines;
     std::vector<float> sines;

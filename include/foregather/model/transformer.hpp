@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass: a walk along the chain, acquire, compute, release at each use. It knows the maths'
-// order and its activations, and nothing of ranks, gathers or events.
+// The forward pass: a walk along the chain, acquire, compute, release at each use. It knows the
+// maths' order and its activations, and nothing of ranks, gathers or events.
 #pragma once
 
 #include <foregather/base/view.hpp>
@@ -11,28 +11,29 @@
 
 namespace foregather::model {
 
-// A pack of whole documents in device memory, and where its results go. All of it must live until the
-// pass is done on the compute stream.
+// A pack of whole documents in device memory, and where its results go. All of it must live until
+// the pass is done on the compute stream.
 struct PackView {
     kernels::Ids ids;       // [T]
     kernels::Ids positions; // [T], from 0 in each document
     kernels::Ids offsets;   // [documents + 1] into T
-    kernels::Ids rows;      // [S] token positions whose prediction is scored: target is the token after
-    kernels::Ids targets;   // [S] ids of those targets
-    base::View<float> logprob;        // [S] out
-    base::View<std::uint8_t> greedy;  // [S] out
+    kernels::Ids rows; // [S] token positions whose prediction is scored: target is the token after
+    kernels::Ids targets;            // [S] ids of those targets
+    base::View<float> logprob;       // [S] out
+    base::View<std::uint8_t> greedy; // [S] out
 };
 
 class Transformer {
 public:
-    // Allocates all activations for packs of at most max_tokens, and RoPE tables for documents of at
-    // most max_document tokens. The config and the chain are copied.
+    // Allocates all activations for packs of at most max_tokens, and RoPE tables for documents of
+    // at most max_document tokens. The config and the chain are copied.
     Transformer(const ModelConfig& config, const Chain& chain, device::Device& device,
                 base::Elements max_tokens, base::Elements max_document);
 
-    // Enqueues one forward pass of a pack; does not block. A pack without tokens computes nothing but
-    // acquires and releases every unit, so that all ranks gather alike; one without scored rows skips
-    // the head alike. Throws Error(failed) for a pack larger than max_tokens or with uneven arrays.
+    // Enqueues one forward pass of a pack; does not block. A pack without tokens computes nothing
+    // but acquires and releases every unit, so that all ranks gather alike; one without scored rows
+    // skips the head alike. Throws Error(failed) for a pack larger than max_tokens or with uneven
+    // arrays.
     void forward(shard::WeightSource& weights, const PackView& pack, kernels::Kernels& kernels,
                  device::Stream& compute);
 
@@ -45,8 +46,8 @@ private:
     kernels::HeadState head_state(base::Elements scored) const;
     void embedding(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
                    kernels::Kernels& kernels, device::Stream& compute);
-    void layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index, const PackView& pack,
-               kernels::Kernels& kernels, device::Stream& compute);
+    void layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
+               const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
     void head(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
               kernels::Kernels& kernels, device::Stream& compute);
 

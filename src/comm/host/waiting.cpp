@@ -15,10 +15,16 @@ using namespace std::chrono_literals;
 bool wait_until(const std::function<bool()>& done, Clock::time_point begin, double timeout_s,
                 const std::function<void()>& waiting) {
     auto pause = 20us;
+    auto last = Clock::now();
     while (!done()) {
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, std::chrono::microseconds(320));
-        const std::chrono::duration<double> waited = Clock::now() - begin;
+        const auto now = Clock::now();
+        if (now - last > 1s) {
+            begin += now - last; // this process was stopped, not the one it waits for
+        }
+        last = now;
+        const std::chrono::duration<double> waited = now - begin;
         if (waited > 500ms) {
             waiting();
         }

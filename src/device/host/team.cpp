@@ -30,17 +30,18 @@ int Team::seen() const {
 }
 
 void Team::run(std::int64_t blocks, const std::function<void(std::int64_t, int)>& body) {
+    // One block needs no helpers; they are not woken for nothing.
+    const int needed = blocks > 1 ? static_cast<int>(helpers_.size()) : 0;
     {
         const std::lock_guard lock(mutex_);
         body_ = &body;
         blocks_ = blocks;
         next_.store(0, std::memory_order_relaxed);
         failure_ = nullptr;
-        // One block needs no helpers; they are not woken for nothing.
-        busy_ = blocks > 1 ? static_cast<int>(helpers_.size()) : 0;
-        region_ += busy_ > 0 ? 1 : 0;
+        busy_ = needed;
+        region_ += needed > 0 ? 1 : 0;
     }
-    if (busy_ > 0) {
+    if (needed > 0) {
         begun_.notify_all();
     }
     take_blocks(0);

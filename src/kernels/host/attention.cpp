@@ -31,8 +31,7 @@ struct Scratch {
     float* sum;     // [query_block], of exp(score - maximum) so far
 
     explicit Scratch(float* memory)
-        : scores(memory), maximum(memory + query_block * key_block),
-          sum(maximum + query_block) {}
+        : scores(memory), maximum(memory + query_block * key_block), sum(maximum + query_block) {}
 };
 
 void check_offsets(Ids offsets, Elements tokens) {
@@ -112,8 +111,9 @@ void HostKernels::do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids 
             const Elements end = std::min(tokens, begin + query_block);
             const Elements h = b % heads;
             const Elements kv = h / shared_by * dim;
-            const Head head{q.data() + h * dim, k.data() + kv,      v.data() + kv,
-                            out.data() + h * dim, heads * dim, shape.kv_heads * dim, dim, scale};
+            const Head head{
+                q.data() + h * dim, k.data() + kv,        v.data() + kv, out.data() + h * dim,
+                heads * dim,        shape.kv_heads * dim, dim,           scale};
             for (Elements t = begin; t < end;) {
                 const auto next = std::upper_bound(offsets.begin(), offsets.end(), t);
                 const Elements stop = std::min<Elements>(end, *next);

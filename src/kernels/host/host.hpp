@@ -34,8 +34,8 @@ private:
     void do_silu_gate(Floats gate, ConstFloats up, Stream& stream) override;
     void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) override;
     void do_head_begin(HeadState state, Stream& stream) override;
-    void do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets,
-                       HeadState state, Stream& stream) override;
+    void do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
+                       Stream& stream) override;
     void do_head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
                      Stream& stream) override;
 
@@ -81,7 +81,8 @@ inline constexpr Elements key_block = 128;
 // A thread's scratch: logits [256, head_columns], or scores [query_block, key_block] with the rows'
 // running maximum and sum.
 inline constexpr Elements scratch_floats =
-    std::max(product_rows(1024) * head_columns, query_block * key_block + 2 * query_block);
+    std::max(product_rows(1024) * head_columns, query_block* key_block + 2 * query_block);
+static_assert(base::bytes_of(scratch_floats, base::DType::f32) == host_scratch_bytes);
 
 // The elements of a weight that the host can compute with. Throws Error(failed) for other types.
 const float* weight(ConstSlab w, const char* kernel);

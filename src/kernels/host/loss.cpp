@@ -21,8 +21,8 @@ void HostKernels::do_head_begin(HeadState state, Stream& stream) {
     });
 }
 
-// Takes the logits of ids first_id .. first_id + n of scored token s into the state. Whatever is not
-// finite among them makes the sum NaN: infinity - infinity is one, and exp keeps one.
+// Takes the logits of ids first_id .. first_id + n of scored token s into the state. Whatever is
+// not finite among them makes the sum NaN: infinity - infinity is one, and exp keeps one.
 void HostKernels::fold_logits(const float* logits, Elements n, Elements first_id,
                               std::int32_t target, HeadState state, std::size_t s) const {
     const float top = lanes_.largest(logits, n);
@@ -48,21 +48,21 @@ void HostKernels::do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, 
     const auto scored = static_cast<Elements>(targets.size());
     const Elements width = static_cast<Elements>(x.size()) / scored;
     const Elements rows = w.n / width;
-    enqueue_rows(stream, scored, product_rows(scored), [=, this](Elements begin, Elements end,
-                                                                 int thread) {
-        float* logits = scratch_of(thread);
-        for (Elements row = 0; row < rows; row += head_columns) {
-            const Elements n = std::min(head_columns, rows - row);
-            blas_.multiply_transposed({end - begin, n, width}, 1.0F,
-                                      {x.data() + begin * width, width},
-                                      {matrix + row * width, width}, 0.0F, {logits, head_columns});
-            for (Elements s = begin; s < end; ++s) {
-                const auto entry = static_cast<std::size_t>(s);
-                fold_logits(logits + (s - begin) * head_columns, n, first_row + row,
-                            targets[entry], state, entry);
-            }
-        }
-    });
+    enqueue_rows(stream, scored, product_rows(scored),
+                 [=, this](Elements begin, Elements end, int thread) {
+                     float* logits = scratch_of(thread);
+                     for (Elements row = 0; row < rows; row += head_columns) {
+                         const Elements n = std::min(head_columns, rows - row);
+                         blas_.multiply_transposed(
+                             {end - begin, n, width}, 1.0F, {x.data() + begin * width, width},
+                             {matrix + row * width, width}, 0.0F, {logits, head_columns});
+                         for (Elements s = begin; s < end; ++s) {
+                             const auto entry = static_cast<std::size_t>(s);
+                             fold_logits(logits + (s - begin) * head_columns, n, first_row + row,
+                                         targets[entry], state, entry);
+                         }
+                     }
+                 });
 }
 
 void HostKernels::do_head_end(HeadState state, Ids targets, Floats logprob,
@@ -70,8 +70,8 @@ void HostKernels::do_head_end(HeadState state, Ids targets, Floats logprob,
     checked(stream).enqueue([=] {
         for (std::size_t s = 0; s < targets.size(); ++s) {
             const auto log_sum = std::log(static_cast<long double>(state.sum[s]));
-            const double above = static_cast<double>(state.target[s]) -
-                                 static_cast<double>(state.maximum[s]);
+            const double above =
+                static_cast<double>(state.target[s]) - static_cast<double>(state.maximum[s]);
             logprob[s] = static_cast<float>(above - static_cast<double>(log_sum));
             greedy[s] = std::isfinite(logprob[s]) && state.best_id[s] == targets[s] ? 1 : 0;
         }

@@ -11,8 +11,7 @@ constexpr Elements norm_rows = 32;
 
 } // namespace
 
-void HostKernels::do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y,
-                              Stream& stream) {
+void HostKernels::do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream) {
     const float* gain = weight(w, "rms_norm");
     const Elements width = w.n;
     const Elements rows = static_cast<Elements>(x.size()) / width;

@@ -25,8 +25,8 @@ int level_of(const std::string& core_level) {
     return static_cast<int>(found - core_levels.begin());
 }
 
-// The level whose instructions a core type needs. Types that are not listed need no more than SSE4.2,
-// or are older AMD ones that OpenBLAS itself checks for.
+// The level whose instructions a core type needs. Types that are not listed need no more than
+// SSE4.2, or are older AMD ones that OpenBLAS itself checks for.
 std::string level_needed(const std::string& core_type) {
     const auto is = [&](const char* name) { return strcasecmp(core_type.c_str(), name) == 0; };
     if (is("SkylakeX") || is("Cooperlake") || is("SapphireRapids")) {
@@ -42,8 +42,8 @@ template <class Function>
 Function symbol(void* library, const char* name) {
     void* address = dlsym(library, name);
     if (address == nullptr) {
-        base::refuse(std::string(library_file) + " has no function " + name + ", so it is not the " +
-                     "OpenBLAS that this program needs; " + install_hint);
+        base::refuse(std::string(library_file) + " has no function " + name +
+                     ", so it is not the " + "OpenBLAS that this program needs; " + install_hint);
     }
     return reinterpret_cast<Function>(address);
 }
@@ -72,8 +72,8 @@ void* load_library() {
     return library;
 }
 
-// The library looks for the core type in the environment while it is being loaded, and only then: the
-// variable is taken back, so that it always means what the user set.
+// The library looks for the core type in the environment while it is being loaded, and only then:
+// the variable is taken back, so that it always means what the user set.
 void* load_library_for(const std::string& core_type) {
     if (core_type.empty()) {
         return load_library();
@@ -143,10 +143,10 @@ void try_products(const OpenBlas& blas) {
                 const double error = trial_error(blas, size, transposed, beta);
                 if (!(error <= 1.0)) {
                     base::refuse("the product kernels of " + blas.name() +
-                                 " are wrong on this processor: [" + std::to_string(size.m) +
-                                 ", " + std::to_string(size.k) + "] x [" + std::to_string(size.k) +
-                                 ", " + std::to_string(size.n) + "] is off by " +
-                                 std::to_string(error) + " times the rounding error; set " +
+                                 " are wrong on this processor: [" + std::to_string(size.m) + ", " +
+                                 std::to_string(size.k) + "] x [" + std::to_string(size.k) + ", " +
+                                 std::to_string(size.n) + "] is off by " + std::to_string(error) +
+                                 " times the rounding error; set " +
                                  "OPENBLAS_CORETYPE to another core type, e.g. Haswell");
                 }
             }

@@ -37,8 +37,7 @@ void HostKernels::do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFlo
             const Elements position = positions[static_cast<std::size_t>(t)];
             if (position < 0 || position >= known) {
                 base::fail("rope: token " + std::to_string(t) + " has position " +
-                           std::to_string(position) + ", the tables have " +
-                           std::to_string(known));
+                           std::to_string(position) + ", the tables have " + std::to_string(known));
             }
             for (Elements h = 0; h < heads; ++h) {
                 lanes_.rotate(x.data() + (t * heads + h) * head_dim,
@@ -56,8 +55,7 @@ void HostKernels::do_silu_gate(Floats gate, ConstFloats up, Stream& stream) {
     });
 }
 
-void HostKernels::do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width,
-                               Stream& stream) {
+void HostKernels::do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) {
     const auto taken = static_cast<Elements>(rows.size());
     const Elements known = static_cast<Elements>(x.size()) / width;
     enqueue_rows(stream, taken, rows_at_a_time, [=](Elements begin, Elements end, int) {

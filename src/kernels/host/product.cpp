@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of activations and weights, cut into a grid of OpenBLAS calls that depends on shapes alone.
+// Products of activations and weights, cut into a grid of OpenBLAS calls that depends on shapes
+// alone.
 #include "host.hpp"
 
 namespace foregather::kernels {

@@ -41,9 +41,7 @@ TEST(SharedWindowTest, what_each_rank_writes_all_others_read) {
     for (std::int64_t i = 0; i < words; ++i) {
         words_of(window, tests::rank())[i] = static_cast<std::uint64_t>(tests::rank() * 10'000 + i + 1);
     }
-    std::atomic_thread_fence(std::memory_order_release);
     control.barrier();
-    std::atomic_thread_fence(std::memory_order_acquire);
     std::int64_t wrong = 0;
     for (int r = 0; r < tests::ranks(); ++r) {
         for (std::int64_t i = 0; i < words; ++i) {

@@ -45,7 +45,8 @@ std::string refusal_of(Call call, base::Status status = base::Status::failed) {
     try {
         call();
     } catch (const base::Error& error) {
-        return error.status() == status ? error.what() : "another status: " + std::string(error.what());
+        return error.status() == status ? error.what()
+                                        : "another status: " + std::string(error.what());
     }
     return "";
 }

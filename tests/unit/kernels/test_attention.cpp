@@ -167,8 +167,8 @@ TEST(Attention, ShowsANanRatherThanHidingIt) {
 }
 
 TEST(Attention, RefusesOffsetsThatDoNotCoverTheTokens) {
-    for (const auto& offsets : std::vector<std::vector<std::int32_t>>{
-             {0, 3}, {0, 5}, {1, 4}, {0, 3, 2, 4}, {0}}) {
+    for (const auto& offsets :
+         std::vector<std::vector<std::int32_t>>{{0, 3}, {0, 5}, {1, 4}, {0, 3, 2, 4}, {0}}) {
         HostSet host;
         const std::vector<float> q(4 * 2), k(4 * 2), v(4 * 2);
         std::vector<float> out(4 * 2);

@@ -28,24 +28,18 @@ protected:
 };
 
 TEST_F(ShapeChecks, RowKernels) {
-    expect_refused("embed", "width 2", [&] {
-        kernels_.embed(ids_, 0, slab_of(four_), five_, 2, stream_);
-    });
-    expect_refused("embed", "w 5", [&] {
-        kernels_.embed(ids_, 0, slab_of(five_), six_, 2, stream_);
-    });
-    expect_refused("rms_norm", "w 4", [&] {
-        kernels_.rms_norm(six_, slab_of(four_), 0.0F, six_, stream_);
-    });
-    expect_refused("rms_norm", "y 4", [&] {
-        kernels_.rms_norm(six_, slab_of(six_), 0.0F, four_, stream_);
-    });
-    expect_refused("rope", "head_dim 3", [&] {
-        kernels_.rope(six_, two_, four_, four_, 1, 3, stream_);
-    });
-    expect_refused("rope", "sines 5", [&] {
-        kernels_.rope(four_, two_, four_, five_, 1, 2, stream_);
-    });
+    expect_refused("embed", "width 2",
+                   [&] { kernels_.embed(ids_, 0, slab_of(four_), five_, 2, stream_); });
+    expect_refused("embed", "w 5",
+                   [&] { kernels_.embed(ids_, 0, slab_of(five_), six_, 2, stream_); });
+    expect_refused("rms_norm", "w 4",
+                   [&] { kernels_.rms_norm(six_, slab_of(four_), 0.0F, six_, stream_); });
+    expect_refused("rms_norm", "y 4",
+                   [&] { kernels_.rms_norm(six_, slab_of(six_), 0.0F, four_, stream_); });
+    expect_refused("rope", "head_dim 3",
+                   [&] { kernels_.rope(six_, two_, four_, four_, 1, 3, stream_); });
+    expect_refused("rope", "sines 5",
+                   [&] { kernels_.rope(four_, two_, four_, five_, 1, 2, stream_); });
     expect_refused("silu_gate", "up 4", [&] { kernels_.silu_gate(six_, four_, stream_); });
     expect_refused("take_rows", "y 5", [&] { kernels_.take_rows(six_, two_, five_, 2, stream_); });
 }
@@ -78,12 +72,10 @@ TEST_F(ShapeChecks, Head) {
     expect_refused("head_begin", "target 3", [&] { kernels_.head_begin(uneven, stream_); });
     target.resize(2);
     const HeadState state{maximum, sum, target, best};
-    expect_refused("head_piece", "w 5", [&] {
-        kernels_.head_piece(four_, slab_of(five_), 0, two_, state, stream_);
-    });
-    expect_refused("head_piece", "targets 3", [&] {
-        kernels_.head_piece(six_, slab_of(six_), 0, ids_, state, stream_);
-    });
+    expect_refused("head_piece", "w 5",
+                   [&] { kernels_.head_piece(four_, slab_of(five_), 0, two_, state, stream_); });
+    expect_refused("head_piece", "targets 3",
+                   [&] { kernels_.head_piece(six_, slab_of(six_), 0, ids_, state, stream_); });
     expect_refused("head_end", "logprob 1", [&] {
         kernels_.head_end(state, two_, Floats(logprob).first(1), greedy, stream_);
     });

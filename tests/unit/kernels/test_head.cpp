@@ -73,8 +73,7 @@ TEST(Head, FollowsItsDefinitionForAnyCut) {
              {{0, 1301}}, {{0, 512}, {512, 512}, {1024, 277}}, {{651, 650}, {0, 651}}}) {
         const Result result = score(x, w, width, targets, pieces, 2);
         for (std::size_t s = 0; s < scored; ++s) {
-            const double exact =
-                logprob_by_definition(x.data() + s * width, w, width, targets[s]);
+            const double exact = logprob_by_definition(x.data() + s * width, w, width, targets[s]);
             ASSERT_NEAR(result.logprob[s], exact, 3e-6) << s;
         }
     }
@@ -129,9 +128,14 @@ TEST(Head, ANumberThatIsNotFiniteNeverGivesAPlausibleAnswer) {
         for (const std::size_t place : {0U, 3U, 600U, 1299U}) {
             std::vector<float> w(1300, 0.5F);
             w[place] = bad;
-            const Result result = score({1, 0}, w, 1, {2, 2}, {{650, 650}, {0, 650}});
-            // -infinity beside finite logits is a probability of zero, and right; 0 x infinity is not.
-            EXPECT_EQ(std::isnan(result.logprob[0]), bad != -infinity) << bad << " at " << place;
+            // Id 1 is the most likely one.
+            w[1] = 0.75F;
+            const Result result = score({1, 0}, w, 1, {1, 1}, {{650, 650}, {0, 650}});
+            // -infinity beside finite logits is a probability of zero, and right; 0 x infinity is
+            // not.
+            const bool right = bad == -infinity;
+            EXPECT_EQ(std::isnan(result.logprob[0]), !right) << bad << " at " << place;
+            EXPECT_EQ(result.greedy[0], right ? 1 : 0) << bad << " at " << place;
             EXPECT_TRUE(std::isnan(result.logprob[1])) << bad << " at " << place;
             EXPECT_EQ(result.greedy[1], 0);
         }

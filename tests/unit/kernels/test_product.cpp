@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products against plain sums in double, across the edges of the grid, and the library's choice.
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -36,8 +38,14 @@ void expect_product(const Sizes& n, const std::vector<float>& x, const std::vect
 
 TEST(Product, FollowsItsDefinitionAcrossTheGrid) {
     HostSet host(2);
-    for (const Sizes n : {Sizes{1, 1, 1}, {1, 40, 51}, {3, 7, 5}, {127, 33, 97}, {129, 20, 769},
-                          {300, 64, 1600}, {1023, 8, 3}, {1025, 9, 770}}) {
+    for (const Sizes n : {Sizes{1, 1, 1},
+                          {1, 40, 51},
+                          {3, 7, 5},
+                          {127, 33, 97},
+                          {129, 20, 769},
+                          {300, 64, 1600},
+                          {1023, 8, 3},
+                          {1025, 9, 770}}) {
         const std::vector<float> x = numbers(n.tokens * n.in, 1), w = numbers(n.out * n.in, 2);
         const std::vector<float> bias = numbers(n.out, 3), start = numbers(n.tokens * n.out, 4);
         for (const bool with_bias : {false, true}) {
@@ -81,29 +89,73 @@ TEST(Product, HasTheSameBitsOnAnyNumberOfThreads) {
     }
 }
 
+// OPENBLAS_CORETYPE for the length of a test: `value`, or unset for "".
+class CoreTypeInEnvironment {
+public:
+    explicit CoreTypeInEnvironment(const std::string& value) {
+        const char* before = std::getenv(variable_);
+        before_ = before == nullptr ? "" : before;
+        set(value);
+    }
+    ~CoreTypeInEnvironment() { set(before_); }
+    CoreTypeInEnvironment(const CoreTypeInEnvironment&) = delete;
+    CoreTypeInEnvironment& operator=(const CoreTypeInEnvironment&) = delete;
+
+private:
+    void set(const std::string& value) const {
+        value.empty() ? unsetenv(variable_) : setenv(variable_, value.c_str(), 1);
+    }
+    const char* variable_ = "OPENBLAS_CORETYPE";
+    std::string before_;
+};
+
+// The last word of e.g. "OpenBLAS 0.3.21 Haswell". The library is loaded then, and its type stands.
+std::string loaded_core_type() {
+    HostSet host;
+    const CoreTypeInEnvironment unset("");
+    const std::string name = make_host_kernels(*host.device, 1, {})->product_name();
+    return name.substr(name.rfind(' ') + 1);
+}
+
 TEST(Product, NamesItsLibrary) {
     HostSet host;
     const std::string name = host.kernels->product_name();
     EXPECT_EQ(name.rfind("OpenBLAS 0.", 0), 0U) << name;
-    EXPECT_GT(name.size(), std::string("OpenBLAS 0.3 ").size()) << name;
+    EXPECT_NE(name.find(' ' + loaded_core_type()), std::string::npos) << name;
+    EXPECT_GT(loaded_core_type().size(), 2U);
 }
 
 TEST(Product, RefusesACoreTypeThatTheLibraryLacks) {
-    HostSet host; // the library is loaded now, so its core type stands
-    const std::string text = refusal_of(
-        [&] { make_host_kernels(*host.device, 1, {.core_type = "Abacus"}); },
-        base::Status::refused);
+    HostSet host;
+    const CoreTypeInEnvironment unset("");
+    const std::string text =
+        refusal_of([&] { make_host_kernels(*host.device, 1, {.core_type = "Abacus"}); },
+                   base::Status::refused);
     EXPECT_NE(text.find("core type Abacus"), std::string::npos) << text;
     EXPECT_NE(text.find("libopenblas.so.0"), std::string::npos) << text;
+    EXPECT_EQ(std::getenv("OPENBLAS_CORETYPE"), nullptr);
 }
 
 TEST(Product, TakesTheCoreTypeThatIsAlreadyLoaded) {
     HostSet host;
-    std::string core = host.kernels->product_name();
-    core = core.substr(core.find(' ', std::string("OpenBLAS ").size()) + 1);
-    core = core.substr(0, core.find(' '));
+    const std::string core = loaded_core_type();
+    const CoreTypeInEnvironment unset("");
     const auto again = make_host_kernels(*host.device, 1, {.core_type = core});
-    EXPECT_EQ(again->product_name(), host.kernels->product_name());
+    EXPECT_NE(again->product_name().find(core), std::string::npos);
+}
+
+TEST(Product, TheEnvironmentWinsAndIsNamed) {
+    HostSet host;
+    const std::string core = loaded_core_type();
+    {
+        const CoreTypeInEnvironment same(core);
+        const auto kernels = make_host_kernels(*host.device, 1, {.core_type = "Abacus"});
+        EXPECT_NE(kernels->product_name().find(core + " (OPENBLAS_CORETYPE)"), std::string::npos);
+    }
+    const CoreTypeInEnvironment other("Abacus");
+    const std::string text = refusal_of(
+        [&] { make_host_kernels(*host.device, 1, {.core_type = core}); }, base::Status::refused);
+    EXPECT_NE(text.find("Abacus were asked for by OPENBLAS_CORETYPE"), std::string::npos) << text;
 }
 
 TEST(Product, KnowsALevelThatThisProcessorRuns) {
@@ -117,9 +169,8 @@ TEST(Product, RefusesWeightsOfAnotherType) {
     std::vector<float> y(4);
     ConstSlab half = slab_of(w);
     half.type = base::DType::bf16;
-    const std::string text = refusal_of([&] {
-        host.kernels->product(x, half, {}, Kernels::Into::overwrite, y, 2, *host.stream);
-    });
+    const std::string text = refusal_of(
+        [&] { host.kernels->product(x, half, {}, Kernels::Into::overwrite, y, 2, *host.stream); });
     EXPECT_NE(text.find("bf16"), std::string::npos) << text;
 }
 
@@ -129,9 +180,8 @@ TEST(Product, RefusesAStreamWithMoreThreadsThanScratch) {
     const auto stream = wide->stream("wide", device::Priority::normal);
     const std::vector<float> x(4), w(4);
     std::vector<float> y(4);
-    const std::string text = refusal_of([&] {
-        host.kernels->product(x, slab_of(w), {}, Kernels::Into::overwrite, y, 2, *stream);
-    });
+    const std::string text = refusal_of(
+        [&] { host.kernels->product(x, slab_of(w), {}, Kernels::Into::overwrite, y, 2, *stream); });
     EXPECT_NE(text.find("2 threads"), std::string::npos) << text;
 }
 

@@ -41,8 +41,8 @@ TEST(RmsNorm, FollowsItsDefinitionAtAnyWidthAlsoInPlace) {
             }
             const double factor = 1.0 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
             for (std::size_t i = 0; i < width; ++i) {
-                const double exact = static_cast<double>(x[r * width + i]) * factor *
-                                     static_cast<double>(w[i]);
+                const double exact =
+                    static_cast<double>(x[r * width + i]) * factor * static_cast<double>(w[i]);
                 ASSERT_NEAR(y[r * width + i], exact, 3e-7 * std::abs(exact) + 1e-30);
             }
         }

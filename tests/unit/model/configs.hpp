@@ -52,8 +52,10 @@ inline std::string refusal_of(const std::string& text) {
 }
 
 inline nlohmann::json llama3_rope() {
-    return {{"rope_type", "llama3"},      {"factor", 8.0},
-            {"low_freq_factor", 1.0},     {"high_freq_factor", 4.0},
+    return {{"rope_type", "llama3"},
+            {"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
             {"original_max_position_embeddings", 64}};
 }
 

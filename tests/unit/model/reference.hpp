@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model by its definition, plainly and in double: what the transformer is held against. Slow and
-// without any block, cut or running sum.
+// The model by its definition, plainly and in double: what the transformer is held against. Slow
+// and without any block, cut or running sum.
 #pragma once
 
 #include <cmath>

@@ -23,8 +23,8 @@ std::vector<std::string> order_of(const Chain& chain) {
 
 TEST(Chain, AnUntiedModelRunsFromEmbeddingToHead) {
     const Chain chain = make_chain(config_with(), {0});
-    EXPECT_EQ(order_of(chain), (std::vector<std::string>{"embedding.0", "layer.0", "layer.1",
-                                                         "layer.2", "head.0"}));
+    EXPECT_EQ(order_of(chain),
+              (std::vector<std::string>{"embedding.0", "layer.0", "layer.1", "layer.2", "head.0"}));
     EXPECT_EQ(chain.units.size(), 5U);
     EXPECT_EQ(chain.uses[1].role, Role::layer);
     EXPECT_EQ(chain.uses[3].index, 2);
@@ -43,7 +43,8 @@ TEST(Chain, PiecesAreTheFewestThatFitAndNearlyEqual) {
             EXPECT_LE(unit.parts[0].elements() * 4, 5200);
         }
     }
-    EXPECT_EQ(rows, (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 34}, {34, 34}, {68, 33}}));
+    EXPECT_EQ(rows,
+              (std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 34}, {34, 34}, {68, 33}}));
 }
 
 TEST(Chain, EveryRowIsInExactlyOnePieceAndNonePassesTheLimit) {
@@ -70,10 +71,10 @@ TEST(Chain, ARowLongerThanTheLimitIsAPiece) {
 TEST(Chain, ATiedHeadVisitsTheEmbeddingsPiecesInDescendingOrder) {
     const Chain chain = make_chain(config_with({{"tie_word_embeddings", true}}), {5200});
     EXPECT_EQ(chain.units.size(), 6U);
-    EXPECT_EQ(order_of(chain),
-              (std::vector<std::string>{"embedding.0", "embedding.1", "embedding.2", "layer.0",
-                                        "layer.1", "layer.2", "embedding.2", "embedding.1",
-                                        "embedding.0"}));
+    EXPECT_EQ(
+        order_of(chain),
+        (std::vector<std::string>{"embedding.0", "embedding.1", "embedding.2", "layer.0", "layer.1",
+                                  "layer.2", "embedding.2", "embedding.1", "embedding.0"}));
     EXPECT_EQ(chain.uses[6].role, Role::head);
     EXPECT_EQ(chain.uses[6].index, 2);
     EXPECT_EQ(chain.uses[8].role, Role::head);
@@ -117,7 +118,8 @@ TEST(Chain, PiecesAreByDefaultAsLargeAsTheLargestLayer) {
     ASSERT_EQ(chain.units.size(), 8U + 30);
     EXPECT_EQ(chain.units[0].parts[0].rows, 6144);
     EXPECT_EQ(chain.uses.size(), 8U + 30 + 8);
-    // A layer: 2 norms, q and o, k and v, gate, up and down; with the last the final norm, all aligned.
+    // A layer: 2 norms, q and o, k and v, gate, up and down; with the last the final norm, all
+    // aligned.
     const base::Elements layer = 2 * 640 + 2 * 576 * 576 + 2 * 192 * 576 + 3 * 1536 * 576;
     EXPECT_EQ(chain.units[8].elements, layer);
     EXPECT_EQ(chain.units[37].elements, layer + 640);

@@ -94,7 +94,8 @@ TEST(Config, RefusesFamiliesThatItDoesNotCompute) {
                    "LlamaForSequenceClassification");
     EXPECT_EQ(refusal_of(config_text(json::object(), {"model_type"})), "");
     EXPECT_EQ(refusal_of(config_text(json::object(), {"architectures"})), "");
-    expect_mention(refusal_of(config_text(json::object(), {"architectures", "model_type"})), "null");
+    expect_mention(refusal_of(config_text(json::object(), {"architectures", "model_type"})),
+                   "null");
 }
 
 struct Fault {
@@ -125,7 +126,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"ZeroIsNotFalse", {{"rope_interleaved", 0}}, "rope_interleaved: 0"},
         Fault{"OddHeadDim", {{"head_dim", 7}}, "head_dim: 7 is odd"},
         Fault{"HeadsNotShared", {{"num_key_value_heads", 3}}, "num_key_value_heads: 4 heads"},
-        Fault{"WidthNotCutIntoHeads", {{"head_dim", nullptr}, {"hidden_size", 30}}, "head_dim: missing"},
+        Fault{"WidthNotCutIntoHeads",
+              {{"head_dim", nullptr}, {"hidden_size", 30}},
+              "head_dim: missing"},
         Fault{"NoLayers", {{"num_hidden_layers", 0}}, "num_hidden_layers: 0 is not"},
         Fault{"NegativeWidth", {{"hidden_size", -32}}, "hidden_size: -32 is not"},
         Fault{"FractionalWidth", {{"intermediate_size", 52.5}}, "intermediate_size: 52.5 is not"},
@@ -150,9 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Config, MissingKeys,
                                            "max_position_embeddings", "rms_norm_eps"));
 
 TEST(Config, TellsAllFaultsAtOnce) {
-    const std::string text =
-        refusal_of(config_text({{"hidden_act", "relu"}, {"mystery", 1}, {"head_dim", 5}},
-                               {"vocab_size"}));
+    const std::string text = refusal_of(
+        config_text({{"hidden_act", "relu"}, {"mystery", 1}, {"head_dim", 5}}, {"vocab_size"}));
     for (const char* part : {"hidden_act", "mystery", "head_dim: 5", "vocab_size: missing"}) {
         expect_mention(text, part);
     }
@@ -171,8 +173,8 @@ TEST(Config, RefusesAKeyThatStandsTwice) {
     text.insert(1, "\"rms_norm_eps\": 1e-6, ");
     expect_mention(refusal_of(text), "rms_norm_eps stands twice");
     // The same name in two objects is no repetition.
-    EXPECT_EQ(refusal_of(config_text({{"rope_parameters", {{"rope_theta", 10000.0},
-                                                           {"rope_type", "default"}}}})),
+    EXPECT_EQ(refusal_of(config_text(
+                  {{"rope_parameters", {{"rope_theta", 10000.0}, {"rope_type", "default"}}}})),
               "");
 }
 

@@ -117,8 +117,8 @@ TEST(HeadDim, IsItsOwnNumberAndKeyValueHeadsAreSharedInBlocks) {
     tensors["lm_head.weight"][2 * 4 + 3] = 1.0F;
     for (const auto& [column, expected] : {std::pair{2, -0.4064344}, {4, -1.3862944}}) {
         Tensors with_output = tensors;
-        with_output["model.layers.0.self_attn.o_proj.weight"][3 * 8 +
-                                                              static_cast<std::size_t>(column)] = 1;
+        with_output["model.layers.0.self_attn.o_proj.weight"]
+                   [3 * 8 + static_cast<std::size_t>(column)] = 1;
         TinyModel model(config, with_output);
         EXPECT_NEAR(model.score({{0, 2}}).at(0), expected, 1e-6) << column;
     }

@@ -61,12 +61,12 @@ TEST(Rope, AllSpellingsComeToTheSame) {
     json old_word = llama3_rope();
     old_word["type"] = old_word["rope_type"];
     old_word.erase("rope_type");
-    for (const Rope& rope :
-         {rope_of({{"rope_theta", 500000.0}, {"rope_scaling", llama3_rope()}}),
-          rope_of({{"rope_theta", 500000.0}, {"rope_scaling", old_word}}),
-          rope_of({{"rope_parameters", with_base}}, {"rope_theta"}),
-          rope_of({{"rope_theta", 500000.0}, {"rope_parameters", with_base},
-                   {"rope_scaling", llama3_rope()}})}) {
+    for (const Rope& rope : {rope_of({{"rope_theta", 500000.0}, {"rope_scaling", llama3_rope()}}),
+                             rope_of({{"rope_theta", 500000.0}, {"rope_scaling", old_word}}),
+                             rope_of({{"rope_parameters", with_base}}, {"rope_theta"}),
+                             rope_of({{"rope_theta", 500000.0},
+                                      {"rope_parameters", with_base},
+                                      {"rope_scaling", llama3_rope()}})}) {
         EXPECT_EQ(rope.type, RopeType::llama3);
         EXPECT_EQ(rope.theta, 500000.0);
         EXPECT_EQ(rope.factor, 8.0);
@@ -85,12 +85,12 @@ TEST(Rope, SpellingsThatDisagreeAreRefused) {
                    "disagree: rope_theta 10000.0, rope_parameters.rope_theta 500000.0");
     json other_factor = llama3_rope();
     other_factor["factor"] = 4.0;
-    expect_mention(refusal_of(config_text({{"rope_parameters", other_factor},
-                                           {"rope_scaling", llama3_rope()}})),
+    expect_mention(refusal_of(config_text(
+                       {{"rope_parameters", other_factor}, {"rope_scaling", llama3_rope()}})),
                    "the two spellings of the RoPE settings disagree");
-    expect_mention(refusal_of(config_text({{"rope_scaling", nullptr},
-                                           {"rope_parameters", llama3_rope()}})),
-                   "the two spellings of the RoPE settings disagree");
+    expect_mention(
+        refusal_of(config_text({{"rope_scaling", nullptr}, {"rope_parameters", llama3_rope()}})),
+        "the two spellings of the RoPE settings disagree");
     json two_types = llama3_rope();
     two_types["type"] = "linear";
     expect_mention(refusal_of(config_text({{"rope_scaling", two_types}})),
@@ -99,8 +99,9 @@ TEST(Rope, SpellingsThatDisagreeAreRefused) {
 
 TEST(Rope, OtherTypesAndKeysAreRefusedByName) {
     for (const char* type : {"linear", "dynamic", "yarn", "longrope", "su"}) {
-        expect_mention(refusal_of(config_text({{"rope_scaling", {{"type", type}, {"factor", 2.0}}}})),
-                       std::string("rope type ") + type + " is not supported");
+        expect_mention(
+            refusal_of(config_text({{"rope_scaling", {{"type", type}, {"factor", 2.0}}}})),
+            std::string("rope type ") + type + " is not supported");
     }
     json extra = llama3_rope();
     extra["attention_factor"] = 1.0;
@@ -108,8 +109,9 @@ TEST(Rope, OtherTypesAndKeysAreRefusedByName) {
                    "rope_scaling.attention_factor: unknown to rope type llama3");
     expect_mention(refusal_of(config_text({{"rope_scaling", {{"factor", 2.0}}}})),
                    "rope_scaling: no rope_type is given");
-    expect_mention(refusal_of(config_text({{"rope_parameters", {{"full_attention", llama3_rope()}}}})),
-                   "rope_parameters: no rope_type is given");
+    expect_mention(
+        refusal_of(config_text({{"rope_parameters", {{"full_attention", llama3_rope()}}}})),
+        "rope_parameters: no rope_type is given");
     expect_mention(refusal_of(config_text({{"rope_scaling", "llama3"}})), "is no object");
 }
 

@@ -22,7 +22,8 @@ std::string said_of(const ModelConfig& config, const std::vector<base::TensorSpe
     return "";
 }
 
-const base::TensorSpec* find(const std::vector<base::TensorSpec>& tensors, const std::string& name) {
+const base::TensorSpec* find(const std::vector<base::TensorSpec>& tensors,
+                             const std::string& name) {
     const auto found = std::find_if(tensors.begin(), tensors.end(),
                                     [&](const base::TensorSpec& t) { return t.name == name; });
     return found == tensors.end() ? nullptr : &*found;
@@ -46,8 +47,8 @@ TEST(Tensors, FollowTheConfig) {
 }
 
 TEST(Tensors, BiasesAndTheHeadFollowTheirFlags) {
-    const auto tensors = tensors_of(config_with(
-        {{"attention_bias", true}, {"mlp_bias", true}, {"tie_word_embeddings", true}}));
+    const auto tensors = tensors_of(
+        config_with({{"attention_bias", true}, {"mlp_bias", true}, {"tie_word_embeddings", true}}));
     EXPECT_EQ(find(tensors, "lm_head.weight"), nullptr);
     EXPECT_EQ(tensors.size(), 1U + 3 * 16 + 1);
     const auto* o = find(tensors, "model.layers.0.self_attn.o_proj.bias");

@@ -56,17 +56,19 @@ TEST_P(Models, FollowTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     Transformer, Models,
-    ::testing::Values(
-        Variant{"GroupedHeads", json::object()},
-        Variant{"Tied", {{"tie_word_embeddings", true}}},
-        Variant{"OddShapes", {{"hidden_size", 40}, {"intermediate_size", 51},
-                              {"num_key_value_heads", 1}, {"head_dim", 10}}},
-        Variant{"AttentionBias", {{"attention_bias", true}}},
-        Variant{"MlpBias", {{"mlp_bias", true}}},
-        Variant{"HeadsWiderThanTheModel", {{"head_dim", 24}}},
-        Variant{"Llama3Rope", {{"rope_scaling", llama3_rope()}}},
-        Variant{"LargeEpsilon", {{"rms_norm_eps", 0.3}}},
-        Variant{"OneLayer", {{"num_hidden_layers", 1}, {"num_key_value_heads", 4}}}),
+    ::testing::Values(Variant{"GroupedHeads", json::object()},
+                      Variant{"Tied", {{"tie_word_embeddings", true}}},
+                      Variant{"OddShapes",
+                              {{"hidden_size", 40},
+                               {"intermediate_size", 51},
+                               {"num_key_value_heads", 1},
+                               {"head_dim", 10}}},
+                      Variant{"AttentionBias", {{"attention_bias", true}}},
+                      Variant{"MlpBias", {{"mlp_bias", true}}},
+                      Variant{"HeadsWiderThanTheModel", {{"head_dim", 24}}},
+                      Variant{"Llama3Rope", {{"rope_scaling", llama3_rope()}}},
+                      Variant{"LargeEpsilon", {{"rms_norm_eps", 0.3}}},
+                      Variant{"OneLayer", {{"num_hidden_layers", 1}, {"num_key_value_heads", 4}}}),
     [](const auto& variant) { return variant.param.name; });
 
 TEST(Transformer, HasTheSameBitsOnAnyNumberOfThreads) {
@@ -86,7 +88,8 @@ TEST(Transformer, LaterPassesAreNotTouchedByEarlierOnes) {
 }
 
 TEST(Transformer, AllocatesExactlyWhatItAnnounces) {
-    for (const json& changes : {json::object(), json{{"head_dim", 24}, {"num_key_value_heads", 1}}}) {
+    for (const json& changes :
+         {json::object(), json{{"head_dim", 24}, {"num_key_value_heads", 1}}}) {
         const ModelConfig config = config_with(changes);
         const auto device = device::make_host_device(1);
         const base::Bytes before = device->allocated();
@@ -138,14 +141,24 @@ TEST(Transformer, RowsThatAreNotScoredChangeNothing) {
 TEST(Transformer, RefusesAPackThatDoesNotFit) {
     const ModelConfig config = config_with();
     TinyModel model(config, random_tensors(config, 2, 0.3F), {0}, 1, 16);
-    Pack large({document(17, 1)});
-    EXPECT_THROW(model.forward(large), base::Error);
+    const auto said_of = [&](Pack pack) -> std::string {
+        try {
+            model.forward(pack);
+        } catch (const base::Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const Pack large({document(9, 1), document(8, 2)});
+    EXPECT_EQ(said_of(large).rfind("a pack of 17 ids, 17 positions", 0), 0U);
     Pack uneven({document(9, 1)});
     uneven.positions.pop_back();
-    EXPECT_THROW(model.forward(uneven), base::Error);
+    EXPECT_EQ(said_of(uneven).rfind("a pack of 9 ids, 8 positions", 0), 0U);
     Pack untargeted({document(9, 1)});
     untargeted.targets.pop_back();
-    EXPECT_THROW(model.forward(untargeted), base::Error);
+    EXPECT_NE(said_of(untargeted).find("8 scored rows, 7 targets"), std::string::npos);
+    EXPECT_EQ(model.weights.uses(), 0U);
+    EXPECT_EQ(said_of(Pack({document(16, 1)})), "");
 }
 
 } // namespace

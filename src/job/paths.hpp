@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that a run writes must not be files that it reads, by whatever name they go.
+#pragma once
+
+#include <string>
+
+#include <foregather/deck/deck.hpp>
+
+namespace foregather::job {
+
+// Throws Error(refused), with the keys' places, when output.file, its .part or output.log is the deck, the
+// weights, the tokens, or another of these. Follows links; a file that is not there yet is compared by the
+// folder that it would lie in. Not collective.
+void refuse_overlaps(const deck::Deck& deck, const std::string& deck_path);
+
+} // namespace foregather::job
