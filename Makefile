@@ -78,8 +78,15 @@ $(program): $(build)/src/main.o $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 $(lib): $(lib_obj)
 	@rm -f $@ && ar rcs $@ $^
-# Tests compute nothing heavy: less optimization, and they build in half the time.
-$(build)/tests/%.o: CXXFLAGS += -O1 -g1
+# Tests compute nothing heavy: not optimized, and with GoogleTest's headers compiled once, they build fast.
+test_pch := $(build)/tests/pch.hpp
+test_obj := $(call obj_of,$(unit_src) $(mpi_src) $(self_src) $(support_src))
+$(test_pch).gch: tests/support/pch.hpp $(build)/flags
+	@mkdir -p $(@D)
+	@cp $< $(test_pch)
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -O0 -g1 -x c++-header $< -o $@
+$(test_obj): CXXFLAGS += -O0 -g1 -include $(test_pch)
+$(test_obj): $(test_pch).gch
 $(build)/%.o: %.cpp $(build)/flags
 	@mkdir -p $(@D)
 	@echo "  CXX $<"

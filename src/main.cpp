@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the command line to a job and back to an exit status. Errors end here: one that every rank holds
-// is told by rank 0 and all end in order; any other ends the job at once.
+// From the command line to a job and back to an exit status. Errors end here: one that every rank
+// holds is told by rank 0 and all end in order; any other ends the job at once.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -29,7 +29,8 @@ std::string read_deck(const std::string& path) {
         }
     } catch (const std::ios_base::failure&) { // a folder opens, but does not read
     }
-    base::refuse(path + ": the deck cannot be read; is it a file, and the path right, seen from here?");
+    base::refuse(path +
+                 ": the deck cannot be read; is it a file, and the path right, seen from here?");
 }
 
 // Rank 0 reads the deck and its environment; every rank parses the same text, so decides alike.
@@ -39,7 +40,8 @@ deck::Deck parse_together(const deck::CommandLine& line, const mesh::Control& co
     if (control.first()) {
         try {
             const std::string text = read_deck(line.deck_path);
-            parcel = {nlohmann::json::binary({text.begin(), text.end()}), deck::variables_of(text, line.overrides)};
+            parcel = {nlohmann::json::binary({text.begin(), text.end()}),
+                      deck::variables_of(text, line.overrides)};
         } catch (const base::Error& error) {
             refusal = error.what();
         }
@@ -66,7 +68,8 @@ int tell(const base::Error& error) {
     return static_cast<int>(error.status());
 }
 
-// What is decided without MPI is decided alike by every process that a launcher started: one speaks.
+// What is decided without MPI is decided alike by every process that a launcher started: one
+// speaks.
 void say_once(const std::string& text) {
     if (mesh::speaks_before_mpi()) {
         std::fputs(text.c_str(), stdout);
@@ -89,7 +92,8 @@ int run(int argc, char** argv, const deck::CommandLine& line) {
     } catch (const mesh::AgreedError& error) {
         return control.first() ? tell(error) : static_cast<int>(error.status());
     } catch (const base::Error& error) {
-        std::fprintf(stderr, "foregather: rank %d (%s): ", control.rank(), mesh::host_name().c_str());
+        std::fprintf(stderr, "foregather: rank %d (%s): ", control.rank(),
+                     mesh::host_name().c_str());
         mesh::Session::abort(tell(error));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "foregather: rank %d (%s): %s\n", control.rank(),
@@ -105,7 +109,8 @@ int dispatch(int argc, char** argv) {
     case deck::CommandLine::Mode::run:
         return run(argc, argv, line);
     case deck::CommandLine::Mode::check: {
-        const auto parsed = deck::Deck::parse(read_deck(line.deck_path), line.deck_path, line.overrides);
+        const auto parsed =
+            deck::Deck::parse(read_deck(line.deck_path), line.deck_path, line.overrides);
         say_once(job::check(parsed, line.deck_path, line.ranks, line.ranks_per_node));
         return 0;
     }

@@ -9,7 +9,8 @@
 
 namespace foregather::backend {
 
-// Is the backend compiled in, and if so, has this machine a GPU for it? `why_not` says what is missing.
+// Is the backend compiled in, and if so, has this machine a GPU for it? `why_not` says what is
+// missing.
 bool cuda_usable(std::string& why_not);
 bool cuda_built();
 std::unique_ptr<Backend> open_cuda(const std::string& place, const mesh::Topology& topology);

@@ -62,11 +62,12 @@ std::unique_ptr<Backend> open_host(int threads, const mesh::Topology& topology,
     const auto names = control.gather(backend->kernels().product_name());
     for (std::size_t r = 1; r < names.size(); ++r) {
         if (names[r] != names[0]) {
-            throw mesh::AgreedError(base::Status::refused,
-                                    "rank 0 multiplies with " + names[0] + " and rank " +
-                                        std::to_string(r) + " with " + names[r] +
-                                        "; results would depend on who computes what. Give all ranks "
-                                        "the same library and the same OPENBLAS_CORETYPE.");
+            throw mesh::AgreedError(
+                base::Status::refused,
+                "rank 0 multiplies with " + names[0] + " and rank " + std::to_string(r) + " with " +
+                    names[r] +
+                    "; results would depend on who computes what. Give all ranks "
+                    "the same library and the same OPENBLAS_CORETYPE.");
         }
     }
     return backend;

@@ -10,8 +10,8 @@ void Communicator::all_gather(base::ConstSlab shard, base::Slab full, std::strin
                               device::Stream& stream) {
     if (full.n != size() * shard.n || full.type != shard.type) {
         base::fail(what + ": " + std::to_string(size()) + " parts of " + std::to_string(shard.n) +
-                   " " + base::name_of(shard.type) + " do not make " + std::to_string(full.n) + " " +
-                   base::name_of(full.type));
+                   " " + base::name_of(shard.type) + " do not make " + std::to_string(full.n) +
+                   " " + base::name_of(full.type));
     }
     do_all_gather(shard, full, std::move(what), stream);
     ++enqueued_; // what a backend refuses does not count

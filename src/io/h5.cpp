@@ -45,18 +45,17 @@ bool any_contains(const std::vector<std::string>& messages, const std::string& w
 
 std::string advice_for(const std::vector<std::string>& messages) {
     if (any_contains(messages, "lock file")) {
-        return "\n  The file system grants no file lock, or another job is writing the file. If "
-               "the "
-               "former, set HDF5_USE_FILE_LOCKING=FALSE in the environment of every rank.";
-    }
-    if (any_contains(messages, "file signature not found")) {
-        return "\n  This is not an HDF5 file, or its writer was killed before the first flush.";
+        // Of flock's reasons only this one tells of a lock that somebody holds.
+        return any_contains(messages, "errno = " + std::to_string(EWOULDBLOCK) + ",")
+                   ? "; another job has the file open for writing: wait until it has ended"
+                   : "; the file system grants no file lock: set HDF5_USE_FILE_LOCKING=FALSE in "
+                     "the environment of every rank";
     }
     if (any_contains(messages, "truncated file")) {
-        return "\n  The file is shorter than its own header says: copy or write it again.";
+        return "; the file is shorter than its own header says: copy or write it again";
     }
     if (any_contains(messages, "write failed")) {
-        return "\n  The file system may be full, over quota, or out of reach.";
+        return "; the file system may be full, over quota, or out of reach";
     }
     return "";
 }
@@ -104,16 +103,23 @@ void close(File& file, const std::string& path) {
     check(H5Fclose(handle), "close " + path);
 }
 
-File open_input(const std::string& path, const std::string& kind) {
+File open_input(const std::string& path, const std::string& kind, const std::string& maker) {
+    const std::string advice = maker.empty() ? "" : "; make it with " + maker;
     struct stat facts {};
     if (::stat(path.c_str(), &facts) != 0) {
         base::refuse("cannot open " + kind + " " + path + ": " + std::strerror(errno));
     }
     if (!S_ISREG(facts.st_mode)) {
-        base::refuse("cannot open " + kind + " " + path + ": not a regular file");
+        base::refuse("cannot open " + kind + " " + path + ": not a regular file" + advice);
     }
     const Plist access = access_properties(path);
     check(H5Pset_fapl_sec2(access.handle()), "choose POSIX I/O for " + path);
+    // What cannot be read at all is left to the opening, whose reasons are better.
+    if (H5Fis_hdf5(path.c_str()) == 0) {
+        base::refuse("cannot open " + kind + " " + path +
+                     ": not an HDF5 file, or its writer was killed before the first flush" +
+                     advice);
+    }
     return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.handle()),
                       "open " + kind + " " + path, base::Status::refused));
 }

@@ -156,6 +156,13 @@ void write_scalar_attribute(hid_t object, const std::string& attribute, hid_t ty
     check(H5Awrite(created.handle(), type, value), "write attribute " + attribute);
 }
 
+void overwrite_scalar_attribute(hid_t object, const std::string& attribute, hid_t type,
+                                const void* value) {
+    const Attribute opened(
+        check(H5Aopen(object, attribute.c_str(), H5P_DEFAULT), "open attribute " + attribute));
+    check(H5Awrite(opened.handle(), type, value), "write attribute " + attribute);
+}
+
 } // namespace
 
 Type file_type(base::DType type) {
@@ -300,6 +307,14 @@ void write_attribute(hid_t object, const std::string& attribute, std::int64_t va
 
 void write_attribute(hid_t object, const std::string& attribute, double value) {
     write_scalar_attribute(object, attribute, H5T_NATIVE_DOUBLE, &value);
+}
+
+void overwrite_attribute(hid_t object, const std::string& attribute, std::int64_t value) {
+    overwrite_scalar_attribute(object, attribute, H5T_NATIVE_INT64, &value);
+}
+
+void overwrite_attribute(hid_t object, const std::string& attribute, double value) {
+    overwrite_scalar_attribute(object, attribute, H5T_NATIVE_DOUBLE, &value);
 }
 
 } // namespace foregather::io

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of PATH.part: laid out by rank 0, filled by all with raw data only, completed by rank 0.
-// While ranks share the file no metadata change, so a kill at any moment leaves a file that opens.
+// While ranks share the file no metadata change, and later none before what they refer to is on
+// disk: a kill at any moment leaves a file that opens.
 #include <foregather/io/results_file.hpp>
 
 #include <unistd.h>
@@ -29,6 +30,10 @@ template <class Handles>
 void keep_open(std::unique_ptr<Handles> handles) {
     static auto* kept = new std::vector<std::unique_ptr<Handles>>; // outlives every destructor
     kept->push_back(std::move(handles));
+}
+
+void to_disk(const File& file, const std::string& path) {
+    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + path);
 }
 
 Summary broadcast(const mesh::Control& control, const Summary& summary) {
@@ -79,6 +84,9 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     write_attribute(file.handle(), "format", std::string("foregather.results"));
     write_attribute(file.handle(), "format_version", std::int64_t{1});
     write_attribute(file.handle(), "title", output_.title);
+    write_attribute(file.handle(), "complete", std::int64_t{0});
+    create_roomy_group(file, "/provenance");
+    create_roomy_group(file, "/timing");
     if (score) {
         bytes_written_.add(lay_out(file, *score));
         for (std::int64_t d = 0; score->tokens.has_bytes() && d < score->tokens.documents(); ++d) {
@@ -91,7 +99,7 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     for (const Text& text : texts) {
         bytes_written_.add(write_text(file, text));
     }
-    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
+    to_disk(file, part_path_);
     close(file, part_path_);
 }
 
@@ -153,8 +161,7 @@ void ResultsFile::write_documents(std::int64_t first, base::View<const double> n
 void ResultsFile::mark_pack(std::int64_t pack) { pending_packs_.push_back(pack); }
 
 void ResultsFile::flush() {
-    control_.together(
-        [&] { check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_); });
+    control_.together([&] { to_disk(shared().file, part_path_); });
     // A mark is written only when the data of every rank are on disk.
     control_.together([&] {
         const std::uint8_t done = 1;
@@ -164,8 +171,7 @@ void ResultsFile::flush() {
         }
         pending_packs_.clear();
     });
-    control_.together(
-        [&] { check(H5Fflush(shared().file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_); });
+    control_.together([&] { to_disk(shared().file, part_path_); });
 }
 
 Summary ResultsFile::summarise() {
@@ -202,17 +208,29 @@ void ResultsFile::complete(const std::optional<Summary>& summary, const std::vec
                            const std::vector<Text>& texts) {
     reserve(part_path_, room_for(tables, texts));
     File file = open_shared(part_path_, MPI_COMM_SELF);
+    {
+        std::vector<Unplaced> made; // closed before the file is
+        for (const Table& table : tables) {
+            made.push_back(make_table(file, table));
+            bytes_written_.add(made.back().bytes);
+        }
+        for (const Text& text : texts) {
+            made.push_back(make_text(file, text));
+            bytes_written_.add(made.back().bytes);
+        }
+        // HDF5 writes its metadata in no order that we know. So the file's end and what lies before
+        // it go to disk first, while nothing refers to it; all later changes stay in their place.
+        to_disk(file, part_path_);
+        for (const Unplaced& one : made) {
+            place(file, one);
+        }
+        to_disk(file, part_path_);
+    }
     if (summary) {
-        write_summary(file, *summary);
+        overwrite_summary(file, *summary);
+        to_disk(file, part_path_);
     }
-    for (const Table& table : tables) {
-        bytes_written_.add(write_table(file, table));
-    }
-    for (const Text& text : texts) {
-        bytes_written_.add(write_text(file, text));
-    }
-    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_);
-    write_attribute(file.handle(), "complete", std::int64_t{1});
+    overwrite_attribute(file.handle(), "complete", std::int64_t{1});
     close(file, part_path_);
 }
 

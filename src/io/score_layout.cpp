@@ -101,6 +101,32 @@ std::int64_t copy_ids(const File& file, const TokenFile& tokens) {
     return stored_bytes(layout);
 }
 
+Group open_score(const File& file) {
+    return Group(check(H5Gopen2(file.handle(), "/score", H5P_DEFAULT), "open group /score"));
+}
+
+// The attributes of /score, of which nothing is known yet.
+void lay_out_summary(const File& file, bool with_bytes) {
+    const Group score = open_score(file);
+    const hid_t group = score.handle();
+    const double unknown = std::numeric_limits<double>::quiet_NaN();
+    write_attribute(group, "long_name",
+                    std::string("loss: mean of -logprob in nat over all scored tokens; perplexity: "
+                                "exp(loss); standard_error: of the loss, documents as the sampling "
+                                "unit, sqrt(D/(D-1) * sum_d (nll_d - loss*n_d)^2)/N over the D "
+                                "scored documents with n_d of N scored tokens; bits_per_byte: "
+                                "sum of nll_d / ln 2 / bytes of the scored documents"));
+    write_attribute(group, "loss", unknown);
+    write_attribute(group, "perplexity", unknown);
+    write_attribute(group, "standard_error", unknown);
+    write_attribute(group, "scored_tokens", std::int64_t{0});
+    write_attribute(group, "scored_documents", std::int64_t{0});
+    write_attribute(group, "not_finite_documents", std::int64_t{0});
+    if (with_bytes) {
+        write_attribute(group, "bits_per_byte", unknown);
+    }
+}
+
 } // namespace
 
 base::Bytes bytes_of(const ScoreLayout& layout) {
@@ -132,26 +158,21 @@ std::int64_t lay_out(const File& file, const ScoreLayout& score) {
     write_range(create_dataset(file, layout), 0, base::View<const std::int64_t>(offsets),
                 layout.path);
     bytes += stored_bytes(layout);
+    lay_out_summary(file, score.tokens.has_bytes());
     return bytes + (score.tokens.has_ids() ? copy_ids(file, score.tokens) : 0);
 }
 
-void write_summary(const File& file, const Summary& summary) {
-    const Group score(check(H5Gopen2(file.handle(), "/score", H5P_DEFAULT), "open group /score"));
+void overwrite_summary(const File& file, const Summary& summary) {
+    const Group score = open_score(file);
     const hid_t group = score.handle();
-    write_attribute(group, "long_name",
-                    std::string("loss: mean of -logprob in nat over all scored tokens; perplexity: "
-                                "exp(loss); standard_error: of the loss, documents as the sampling "
-                                "unit, sqrt(D/(D-1) * sum_d (nll_d - loss*n_d)^2)/N over the D "
-                                "scored documents with n_d of N scored tokens; bits_per_byte: "
-                                "sum of nll_d / ln 2 / bytes of the scored documents"));
-    write_attribute(group, "loss", summary.loss);
-    write_attribute(group, "perplexity", summary.perplexity);
-    write_attribute(group, "standard_error", summary.standard_error);
-    write_attribute(group, "scored_tokens", summary.scored_tokens);
-    write_attribute(group, "scored_documents", summary.scored_documents);
-    write_attribute(group, "not_finite_documents", summary.not_finite_documents);
+    overwrite_attribute(group, "loss", summary.loss);
+    overwrite_attribute(group, "perplexity", summary.perplexity);
+    overwrite_attribute(group, "standard_error", summary.standard_error);
+    overwrite_attribute(group, "scored_tokens", summary.scored_tokens);
+    overwrite_attribute(group, "scored_documents", summary.scored_documents);
+    overwrite_attribute(group, "not_finite_documents", summary.not_finite_documents);
     if (summary.bits_per_byte) {
-        write_attribute(group, "bits_per_byte", *summary.bits_per_byte);
+        overwrite_attribute(group, "bits_per_byte", *summary.bits_per_byte);
     }
 }
 

@@ -20,12 +20,12 @@ inline constexpr const char* status = "/score/document_status";
 inline constexpr const char* packs_done = "/provenance/packs_done";
 } // namespace score_path
 
-// Creates and fills all of /score and /provenance/packs_done in a file that this process alone has
-// open for writing. Returns bytes written.
+// Creates and fills all of /score, its attributes with NaN and 0, and /provenance/packs_done, in a
+// file that this process alone has open for writing. Returns bytes written.
 std::int64_t lay_out(const File& file, const ScoreLayout& score);
 
-// Writes the attributes of /score.
-void write_summary(const File& file, const Summary& summary);
+// Gives the attributes of /score their values, in their place.
+void overwrite_summary(const File& file, const Summary& summary);
 
 // Streams what is stored of each document; document_bytes is [documents] or empty. For one rank.
 struct DocumentResults {

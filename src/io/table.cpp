@@ -12,7 +12,12 @@ namespace foregather::io {
 
 namespace {
 
-// Creates the groups of a path that do not exist yet. HDF5 can do so by itself, but would stamp
+void link(hid_t object, hid_t group, const std::string& name, const std::string& path) {
+    check(H5Olink(object, group, name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
+          "put " + path + " into its place");
+}
+
+// Creates the groups above a path that do not exist yet. HDF5 can do so by itself, but would stamp
 // them with the time.
 void create_groups(const File& file, const std::string& path) {
     const Plist creation = timeless(H5P_GROUP_CREATE);
@@ -38,6 +43,29 @@ Plist storage_properties(const Layout& layout) {
         check(H5Pset_fill_value(handle, layout.type, layout.fill.data()), "set the filling" + what);
     }
     return creation;
+}
+
+Dataset unplaced_dataset(const File& file, const Layout& layout) {
+    const std::vector<hsize_t> extents(layout.shape.begin(), layout.shape.end());
+    const Space space(check(extents.empty() ? H5Screate(H5S_SCALAR)
+                                            : H5Screate_simple(static_cast<int>(extents.size()),
+                                                               extents.data(), nullptr),
+                            "describe " + layout.path));
+    const Plist creation = storage_properties(layout);
+    Dataset dataset(check(
+        H5Dcreate_anon(file.handle(), layout.type, space.handle(), creation.handle(), H5P_DEFAULT),
+        "create dataset " + layout.path));
+    if (!layout.units.empty()) {
+        write_attribute(dataset.handle(), "units", layout.units);
+    }
+    if (!layout.long_name.empty()) {
+        write_attribute(dataset.handle(), "long_name", layout.long_name);
+    }
+    for (std::size_t i = 0; i < layout.labels.size(); ++i) {
+        check(H5DSset_label(dataset.handle(), static_cast<unsigned>(i), layout.labels[i].c_str()),
+              "label a dimension of " + layout.path);
+    }
+    return dataset;
 }
 
 // The bytes of a column as they are stored, and their type.
@@ -76,15 +104,15 @@ Stored stored(const std::vector<T>& values) {
     return result;
 }
 
-std::int64_t write_column(const File& file, const Table& table, const Column& column,
-                          std::int64_t rows) {
+std::int64_t write_column(const File& file, const Group& group, const Table& table,
+                          const Column& column, std::int64_t rows) {
     const std::string path = table.path + "/" + column.name;
     const Stored values = std::visit([](const auto& any) { return stored(any); }, column.values);
     if (values.rows != rows) {
         base::fail("column " + path + " has " + std::to_string(values.rows) +
                    " rows, the first column of its table " + std::to_string(rows));
     }
-    const Dataset dataset = create_dataset(
+    const Dataset dataset = unplaced_dataset(
         file,
         {path, values.type.handle(), {rows}, column.units, column.long_name, {table.row}, {}});
     const auto bytes = static_cast<std::int64_t>(H5Tget_size(values.type.handle()));
@@ -93,7 +121,14 @@ std::int64_t write_column(const File& file, const Table& table, const Column& co
                        write_block(dataset, values.type.handle(), piece,
                                    values.bytes.data() + position * bytes, path);
                    });
+    link(dataset.handle(), group.handle(), column.name, path);
     return std::ssize(values.bytes);
+}
+
+// Holds an object beyond the handle that it was made with.
+Unplaced unplaced(const std::string& path, hid_t handle, std::int64_t bytes) {
+    check(H5Iinc_ref(handle), "hold " + path);
+    return {path, Object(handle), bytes};
 }
 
 std::int64_t stored_bytes(const Column& column) {
@@ -109,46 +144,66 @@ std::int64_t stored_bytes(const Column& column) {
 
 } // namespace
 
-Dataset create_dataset(const File& file, const Layout& layout) {
-    const std::vector<hsize_t> extents(layout.shape.begin(), layout.shape.end());
-    const Space space(check(extents.empty() ? H5Screate(H5S_SCALAR)
-                                            : H5Screate_simple(static_cast<int>(extents.size()),
-                                                               extents.data(), nullptr),
-                            "describe " + layout.path));
-    create_groups(file, layout.path);
-    const Plist creation = storage_properties(layout);
-    Dataset dataset(check(H5Dcreate2(file.handle(), layout.path.c_str(), layout.type,
-                                     space.handle(), H5P_DEFAULT, creation.handle(), H5P_DEFAULT),
-                          "create dataset " + layout.path));
-    if (!layout.units.empty()) {
-        write_attribute(dataset.handle(), "units", layout.units);
-    }
-    if (!layout.long_name.empty()) {
-        write_attribute(dataset.handle(), "long_name", layout.long_name);
-    }
-    for (std::size_t i = 0; i < layout.labels.size(); ++i) {
-        check(H5DSset_label(dataset.handle(), static_cast<unsigned>(i), layout.labels[i].c_str()),
-              "label a dimension of " + layout.path);
-    }
-    return dataset;
-}
-
-std::int64_t write_table(const File& file, const Table& table) {
-    create_groups(file, table.path + "/");
-    const Group group(check(H5Gopen2(file.handle(), table.path.c_str(), H5P_DEFAULT),
-                            "open group " + table.path));
+Unplaced make_table(const File& file, const Table& table) {
+    const Plist creation = timeless(H5P_GROUP_CREATE);
+    const Group group(check(H5Gcreate_anon(file.handle(), creation.handle(), H5P_DEFAULT),
+                            "create group " + table.path));
     std::int64_t bytes = 0;
     const std::int64_t rows =
         table.columns.empty() ? 0
                               : std::visit([](const auto& values) { return std::ssize(values); },
                                            table.columns.front().values);
     for (const Column& column : table.columns) {
-        bytes += write_column(file, table, column, rows);
+        bytes += write_column(file, group, table, column, rows);
     }
     for (const auto& [name, value] : table.attributes) {
         std::visit([&](const auto& any) { write_attribute(group.handle(), name, any); }, value);
     }
-    return bytes;
+    return unplaced(table.path, group.handle(), bytes);
+}
+
+Unplaced make_text(const File& file, const Text& text) {
+    const Type type = string_type(text.text.size());
+    const Dataset dataset = unplaced_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}});
+    check(
+        H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.text.c_str()),
+        "write " + text.path);
+    return unplaced(text.path, dataset.handle(), std::ssize(text.text));
+}
+
+void place(const File& file, const Unplaced& made) {
+    link(made.object.handle(), file.handle(), made.path, made.path);
+}
+
+void create_roomy_group(const File& file, const std::string& path) {
+    const Plist creation = timeless(H5P_GROUP_CREATE);
+    check(H5Pset_link_phase_change(creation.handle(), roomy_links, roomy_links),
+          "keep links in the header of " + path);
+    check(H5Pset_est_link_info(creation.handle(), roomy_links, 24), "size the header of " + path);
+    const Group created(
+        check(H5Gcreate2(file.handle(), path.c_str(), H5P_DEFAULT, creation.handle(), H5P_DEFAULT),
+              "create group " + path));
+}
+
+std::int64_t write_table(const File& file, const Table& table) {
+    create_groups(file, table.path);
+    const Unplaced made = make_table(file, table);
+    place(file, made);
+    return made.bytes;
+}
+
+std::int64_t write_text(const File& file, const Text& text) {
+    create_groups(file, text.path);
+    const Unplaced made = make_text(file, text);
+    place(file, made);
+    return made.bytes;
+}
+
+Dataset create_dataset(const File& file, const Layout& layout) {
+    create_groups(file, layout.path);
+    Dataset dataset = unplaced_dataset(file, layout);
+    link(dataset.handle(), file.handle(), layout.path, layout.path);
+    return dataset;
 }
 
 base::Bytes room_for(const std::vector<Table>& tables, const std::vector<Text>& texts) {
@@ -169,15 +224,6 @@ base::Bytes room_for(const std::vector<Table>& tables, const std::vector<Text>& 
         bytes += per_object + std::ssize(text.text);
     }
     return {bytes};
-}
-
-std::int64_t write_text(const File& file, const Text& text) {
-    const Type type = string_type(text.text.size());
-    const Dataset dataset = create_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}});
-    check(
-        H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.text.c_str()),
-        "write " + text.path);
-    return std::ssize(text.text);
 }
 
 } // namespace foregather::io

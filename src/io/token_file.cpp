@@ -14,6 +14,7 @@ namespace foregather::io {
 namespace {
 
 constexpr std::int64_t ids_at_once = std::int64_t{1} << 20;
+constexpr const char* maker = "tools/tokenize";
 
 // A 1-D integer dataset of an input file.
 struct Integers {
@@ -57,7 +58,13 @@ std::vector<std::int64_t> all_of(const Integers& source) {
 
 } // namespace
 
-TokenFile::TokenFile(const std::string& path) : path_(path), file_(open_input(path, "token file")) {
+TokenFile::TokenFile(const std::string& path)
+    : path_(path), file_(open_input(path, "token file", maker)) {
+    if (check(H5Lexists(file_.handle(), "tokens", H5P_DEFAULT), "look for /tokens of " + path_,
+              base::Status::refused) == 0) {
+        base::refuse(path_ + ": /tokens is missing, so this is no token file; make it with " +
+                     maker);
+    }
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
     Integers tokens = open_integers(file_, path_, "tokens", file_bytes_);
     tokens_ = tokens.length;

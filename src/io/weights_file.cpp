@@ -15,6 +15,7 @@ namespace {
 constexpr base::Status refused = base::Status::refused;
 // Deeper than any tensor's name; what is deeper is a group linked into itself.
 constexpr int deepest = 16;
+constexpr const char* maker = "tools/import_model";
 
 std::vector<std::string> names_in(const Group& group, const std::string& where) {
     H5G_info_t facts{};
@@ -123,7 +124,7 @@ bool by_name(const StoredTensor& a, const std::string& name) { return a.name < n
 } // namespace
 
 WeightsFile::WeightsFile(const std::string& path, std::int64_t piece_bytes)
-    : path_(path), piece_bytes_(piece_bytes), file_(open_input(path, "weights file")) {
+    : path_(path), piece_bytes_(piece_bytes), file_(open_input(path, "weights file", maker)) {
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
     read_root();
     read_manifest();
@@ -135,7 +136,7 @@ void WeightsFile::read_root() {
     if (format != "foregather.weights") {
         base::refuse(name + " has " +
                      (format.empty() ? "no attribute format" : "format \"" + format + "\"") +
-                     "; \"foregather.weights\" is needed: make one with tools/import_model");
+                     "; \"foregather.weights\" is needed; make it with " + maker);
     }
     const auto version = integer_attribute(file_.handle(), "format_version", name);
     if (version != 1) {

@@ -25,7 +25,8 @@ constexpr int printed_steps = 60;
 
 std::string row(const std::string& name, const std::string& value, const std::string& detail) {
     char text[400];
-    std::snprintf(text, sizeof(text), "  %-20s%12s  %s\n", name.c_str(), value.c_str(), detail.c_str());
+    std::snprintf(text, sizeof(text), "  %-20s%12s  %s\n", name.c_str(), value.c_str(),
+                  detail.c_str());
     return text;
 }
 
@@ -73,9 +74,10 @@ std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) 
         names.push_back(unit.name);
     }
     const schedule::Schedule schedule(uses, passes, depth);
-    std::string text = "schedule: " + std::to_string(uses.size()) + " uses of " + std::to_string(names.size()) +
-                       " units a pass, depth " + std::to_string(schedule.depth()) + ", " +
-                       std::to_string(schedule.slots()) + " slots\n";
+    std::string text = "schedule: " + std::to_string(uses.size()) + " uses of " +
+                       std::to_string(names.size()) + " units a pass, depth " +
+                       std::to_string(schedule.depth()) + ", " + std::to_string(schedule.slots()) +
+                       " slots\n";
     return uses.size() > printable_uses ? text : text + describe(schedule, names, printed_steps);
 }
 
@@ -84,12 +86,14 @@ std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) 
 std::string version_text() {
     std::string text;
     for (const Version& v : versions()) {
-        text += v.name + std::string(v.name.size() < 12 ? 12 - v.name.size() : 1, ' ') + v.value + "\n";
+        text +=
+            v.name + std::string(v.name.size() < 12 ? 12 - v.name.size() : 1, ' ') + v.value + "\n";
     }
     return text;
 }
 
-std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks, int ranks_per_node) {
+std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks,
+                  int ranks_per_node) {
     const deck::Sections& s = deck.sections();
     refuse_overlaps(deck, deck_path);
     const Layout layout = lay_out(deck, ranks, ranks_per_node);
@@ -103,16 +107,16 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const shard::ArenaPlan arena(inputs.chain.units, layout.group);
     const mesh::WindowSpace space = mesh::window_space();
     const bool host = device.kind == "host";
-    const GroupFacts group{layout.group, layout.per_node % layout.group == 0, layout.per_node, space.free,
-                           space.directory};
+    const GroupFacts group{layout.group, layout.per_node % layout.group == 0, layout.per_node,
+                           space.free, space.directory};
     const int groups = std::max(layout.per_node / layout.group, 1);
     const Transport transport =
         choose_transport(deck, host ? "mpi" : "nccl", host, group,
                          groups * base::bytes_of(arena.whole_elements, base::DType::f32));
     const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
     const int depth = s.fsdp.forward_prefetch;
-    const MemoryPlan plan =
-        plan_memory(inputs.config, inputs.chain, layout.group, transport, depth, inputs.packs, threads);
+    const MemoryPlan plan = plan_memory(inputs.config, inputs.chain, layout.group, transport, depth,
+                                        inputs.packs, threads);
     deck::Ledger ledger(deck);
     const int in_force = plan.slots > 0 ? plan.slots - 1 : depth;
     settle_before(ledger, deck, transport, inputs, in_force);
@@ -121,19 +125,21 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const std::int64_t passes = (results.packs + layout.ranks - 1) / layout.ranks;
     std::string text = deck.effective_text() + "\n";
     text += "ranks: " + std::to_string(layout.ranks) + ", " + std::to_string(layout.per_node) +
-            " on a node, shard groups of " + std::to_string(layout.group) + "; " + device.kind + " (" +
-            device.why + "), " + std::to_string(threads) + " threads a rank\n";
+            " on a node, shard groups of " + std::to_string(layout.group) + "; " + device.kind +
+            " (" + device.why + "), " + std::to_string(threads) + " threads a rank\n";
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
     text += "work: " + std::to_string(inputs.packs.documents) + " documents, " +
-            std::to_string(inputs.packs.tokens) + " tokens, " + std::to_string(results.packs) + " packs, " +
-            std::to_string(passes) + " passes\n";
+            std::to_string(inputs.packs.tokens) + " tokens, " + std::to_string(results.packs) +
+            " packs, " + std::to_string(passes) + " passes\n";
     text += memory_text(plan, layout);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
-    const int smaller = smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
-                                                 inputs.packs, threads, layout.per_node, node_memory());
+    const int smaller =
+        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
+                                 inputs.packs, threads, layout.per_node, node_memory());
     if (smaller > 0) {
         text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
-                (smaller == 1 ? "no gathers are needed then\n" : "gathers then stay among fewer ranks\n");
+                (smaller == 1 ? "no gathers are needed then\n"
+                              : "gathers then stay among fewer ranks\n");
     }
     if (moves(transport)) {
         text += schedule_text(inputs, passes, depth);

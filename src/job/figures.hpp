@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank measured, and what rank 0 makes of all ranks' figures. Figures are defined here, before
-// they are shown or stored.
+// What a rank measured, and what rank 0 makes of all ranks' figures. Figures are defined here,
+// before they are shown or stored.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace foregather::job {
 
-// Phases of a rank. Those of the host's main thread follow each other; compute, gather and exposed are
-// the streams' own and run beside them.
+// Phases of a rank. Those of the host's main thread follow each other; compute, gather and exposed
+// are the streams' own and run beside them.
 enum Phase : std::size_t {
     phase_setup,   // from the start of the process to the load: inputs, ranks, memory, results file
     phase_load,    // this rank's parts of the weights, from the file into the arena
@@ -56,7 +56,7 @@ struct RunPrefetch {
     std::string reason;
     int verdict_rank = 0;
     bool order_wrong = false;
-    RankFigures worst;     // of the rank whose verdict it is
+    RankFigures worst;                      // of the rank whose verdict it is
     double exposed_s = 0, overlapped_s = 0; // mean over ranks with documents
     std::int64_t issued_ahead = 0;          // least of any rank
     std::int64_t gathers = 0, gathers_ahead = 0;
@@ -69,7 +69,8 @@ struct Spread {
 };
 Spread spread(const std::vector<RankFigures>& ranks, Phase phase);
 
-// Peak resident set of this process, and its proportional set now (shared pages divided by their users).
+// Peak resident set of this process, and its proportional set now (shared pages divided by their
+// users).
 std::int64_t peak_host_bytes();
 std::int64_t proportional_bytes();
 

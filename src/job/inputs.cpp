@@ -13,14 +13,15 @@ std::string compare_tokenizers(const deck::Deck& deck, const io::WeightsFile& we
     const std::string& of_tokens = tokens.tokenizer_sha256();
     if (of_weights.empty() || of_tokens.empty()) {
         return (of_tokens.empty() ? tokens.path() : weights.path()) +
-               " does not say which tokenizer it belongs to: that tokens and weights fit is not checked";
+               " does not say which tokenizer it belongs to: that tokens and weights fit is not "
+               "checked";
     }
     if (of_weights == of_tokens) {
         return "";
     }
     const std::string differ = tokens.path() + " was made with another tokenizer (sha256 " +
-                               of_tokens.substr(0, 12) + "...) than that of " + weights.path() + " (" +
-                               of_weights.substr(0, 12) + "...)";
+                               of_tokens.substr(0, 12) + "...) than that of " + weights.path() +
+                               " (" + of_weights.substr(0, 12) + "...)";
     if (!deck.sections().data.any_tokenizer) {
         base::refuse(differ + "; tokenize again with tools/tokenize --weights " + weights.path() +
                      ", or set data.any_tokenizer = true if you know better");
@@ -48,10 +49,10 @@ Inputs open_inputs(const deck::Deck& deck, bool check_ids) {
     }
     in.packs = make_packs(*in.tokens, s.batch.tokens, s.data.max_documents, in.config.positions);
     if (in.packs.long_documents > 0) {
-        in.notes.push_back(std::to_string(in.packs.long_documents) +
-                           " documents are longer than batch.tokens = " +
-                           std::to_string(s.batch.tokens) + ": each has a pack of its own, the longest " +
-                           std::to_string(in.packs.longest) + " tokens");
+        in.notes.push_back(
+            std::to_string(in.packs.long_documents) + " documents are longer than batch.tokens = " +
+            std::to_string(s.batch.tokens) + ": each has a pack of its own, the longest " +
+            std::to_string(in.packs.longest) + " tokens");
     }
     if (check_ids) {
         in.tokens->check_ids(in.config.vocabulary);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files and decisions of a score run, made before any work: whatever can be refused is refused here.
+// The files and decisions of a score run, made before any work: whatever can be refused is refused
+// here.
 #pragma once
 
 #include <memory>
@@ -22,11 +23,12 @@ struct Inputs {
     model::ModelConfig config;
     model::Chain chain;
     PackPlan packs;
-    std::vector<std::string> notes; // what the user should be told: defaults taken, an absent tokenizer
+    std::vector<std::string>
+        notes; // what the user should be told: defaults taken, an absent tokenizer
 };
 
-// Opens both files and checks them against each other, the config and the deck. check_ids: also read
-// every token id once (one rank does). Not collective. Throws Error(refused).
+// Opens both files and checks them against each other, the config and the deck. check_ids: also
+// read every token id once (one rank does). Not collective. Throws Error(refused).
 Inputs open_inputs(const deck::Deck& deck, bool check_ids);
 
 } // namespace foregather::job

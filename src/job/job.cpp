@@ -11,7 +11,8 @@ base::Status run(const deck::Deck& deck, const Start& start) {
     if (name == "score") {
         return score(deck, start);
     }
-    base::refuse(deck.where("job.name") + " = " + name + ": no such job"); // the deck knows only jobs of this list
+    base::refuse(deck.where("job.name") + " = " + name +
+                 ": no such job"); // the deck knows only jobs of this list
 }
 
 } // namespace foregather::job

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include <foregather/base/error.hpp>
+#include <foregather/kernels/host_kernels.hpp>
 #include <foregather/model/transformer.hpp>
 #include <foregather/schedule/schedule.hpp>
 #include <foregather/shard/layout.hpp>
@@ -85,21 +86,23 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
     const auto fp32 = [](base::Elements n) { return base::bytes_of(n, base::DType::f32); };
     const std::string parts = std::to_string(chain.units.size()) + " units over " +
                               std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
-    plan.rows.push_back({"weights", fp32(arena.shard_elements),
-                         parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
+    plan.rows.push_back(
+        {"weights", fp32(arena.shard_elements),
+         parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
     if (moves(transport)) {
         plan.slots = schedule::Schedule(chain.unit_order(), 1, depth).slots();
         plan.slot_bytes = fp32(arena.largest_unit);
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
     }
-    plan.rows.push_back({"activations",
-                         model::Transformer::activation_bytes(config, packs.most_tokens, packs.longest),
-                         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
-    plan.rows.push_back({"kernel scratch", {threads * scratch_bytes_per_thread},
+    plan.rows.push_back(
+        {"activations",
+         model::Transformer::activation_bytes(config, packs.most_tokens, packs.longest),
+         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
+    plan.rows.push_back({"kernel scratch", threads * kernels::host_scratch_bytes,
                          std::to_string(threads) + (threads == 1 ? " thread" : " threads")});
-    plan.rows.push_back({"inputs and results", {2 * packs.most_tokens * bytes_per_pack_token},
-                         "two passes"});
+    plan.rows.push_back(
+        {"inputs and results", {2 * packs.most_tokens * bytes_per_pack_token}, "two passes"});
     plan.rows.push_back({"load staging", {staging_bytes}, "while loading"});
     return plan;
 }

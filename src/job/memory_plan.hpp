@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank will hold, before anything is allocated, and which transport the gathers take: the same
-// arithmetic for the run and for --check.
+// What a rank will hold, before anything is allocated, and which transport the gathers take: the
+// same arithmetic for the run and for --check.
 #pragma once
 
 #include <string>
@@ -16,10 +16,10 @@ namespace foregather::job {
 
 // A group of ranks that holds one copy of the weights.
 struct GroupFacts {
-    int ranks = 1;             // P
-    bool on_one_node = true;   // all of them
-    int ranks_on_node = 1;     // of the job, on the fullest node
-    base::Bytes window_free;   // room for shared windows on this node
+    int ranks = 1;           // P
+    bool on_one_node = true; // all of them
+    int ranks_on_node = 1;   // of the job, on the fullest node
+    base::Bytes window_free; // room for shared windows on this node
     std::string window_directory;
 };
 
@@ -27,8 +27,8 @@ struct Transport {
     std::string name; // "none", "shared", "mpi", "nccl"
     std::string why;
 };
-// Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes, shared
-// with a link rate, shared without room, a transport of another backend.
+// Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes,
+// shared with a link rate, shared without room, a transport of another backend.
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
                            bool can_share, const GroupFacts& group, base::Bytes whole_weights);
 
@@ -53,8 +53,9 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
 // "14.2 MiB", "3.4 GiB".
 std::string in_words(base::Bytes bytes);
 
-// The smallest group whose rank fits: divisors of `ranks` are tried in ascending order; 0 if none below
-// `group` does. node_memory: of a node, shared by ranks_on_node ranks; a fifth is left to others.
+// The smallest group whose rank fits: divisors of `ranks` are tried in ascending order; 0 if none
+// below `group` does. node_memory: of a node, shared by ranks_on_node ranks; a fifth is left to
+// others.
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                              int group, int depth, const PackPlan& packs, int threads,
                              int ranks_on_node, base::Bytes node_memory);

@@ -18,7 +18,8 @@ base::Elements scored_of(const io::TokenFile& tokens, std::int64_t d, base::Elem
 PackPlan make_packs(const io::TokenFile& tokens, base::Elements batch_tokens,
                     std::int64_t max_documents, std::int64_t positions) {
     PackPlan plan;
-    plan.documents = max_documents > 0 ? std::min(max_documents, tokens.documents()) : tokens.documents();
+    plan.documents =
+        max_documents > 0 ? std::min(max_documents, tokens.documents()) : tokens.documents();
     const auto& offsets = tokens.offsets();
     Pack pack;
     for (std::int64_t d = 0; d < plan.documents; ++d) {
@@ -49,9 +50,10 @@ PackPlan make_packs(const io::TokenFile& tokens, base::Elements batch_tokens,
         plan.most_tokens = std::max(plan.most_tokens, p.tokens);
     }
     if (plan.scored == 0) {
-        base::refuse(tokens.path() + ": none of its " + std::to_string(plan.documents) +
-                     " documents has a token that can be scored: a document's first token has no context, "
-                     "and /score_from may leave out more");
+        base::refuse(
+            tokens.path() + ": none of its " + std::to_string(plan.documents) +
+            " documents has a token that can be scored: a document's first token has no context, "
+            "and /score_from may leave out more");
     }
     return plan;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole documents packed into equal work: a pure function of the token file and the deck, never of the
-// number of ranks, so that a pack's bits do not depend on who computes it.
+// Whole documents packed into equal work: a pure function of the token file and the deck, never of
+// the number of ranks, so that a pack's bits do not depend on who computes it.
 #pragma once
 
 #include <string>
@@ -30,9 +30,9 @@ struct PackPlan {
     std::int64_t long_documents = 0; // longer than batch.tokens: each has a pack of its own
 };
 
-// In the order of the file: a pack is closed when the next document would take it past batch_tokens. A
-// longer document has a pack of its own. Throws Error(refused) for a document longer than `positions`,
-// or when nothing in the file can be scored. max_documents 0: all.
+// In the order of the file: a pack is closed when the next document would take it past
+// batch_tokens. A longer document has a pack of its own. Throws Error(refused) for a document
+// longer than `positions`, or when nothing in the file can be scored. max_documents 0: all.
 PackPlan make_packs(const io::TokenFile& tokens, base::Elements batch_tokens,
                     std::int64_t max_documents, std::int64_t positions);
 

@@ -87,10 +87,11 @@ void PassLoop::enqueue(std::int64_t pass) {
     p_.transformer.forward(p_.source,
                            {view_of(f.ids, t), view_of(f.positions, t),
                             view_of(f.offsets, std::ssize(f.inputs.offsets)), view_of(f.rows, s),
-                            view_of(f.targets, s), f.device_logprob.first(s), f.device_greedy.first(s)},
+                            view_of(f.targets, s), f.device_logprob.first(s),
+                            f.device_greedy.first(s)},
                            p_.backend.kernels(), compute);
-    device.copy_out(base::View<const float>(f.device_logprob.first(s)), base::View<float>(f.logprob),
-                    compute);
+    device.copy_out(base::View<const float>(f.device_logprob.first(s)),
+                    base::View<float>(f.logprob), compute);
     device.copy_out(base::View<const std::uint8_t>(f.device_greedy.first(s)),
                     base::View<std::uint8_t>(f.greedy), compute);
     f.done->record(compute);
@@ -109,8 +110,9 @@ void PassLoop::fetch(std::int64_t pass, RankFigures& figures) {
     p_.source.collect_pass();
     if (f.pack != nullptr) {
         const std::int64_t write_begin = device.now_ns();
-        p_.watch.file_work("writing scores to " + p_.results.part_path(),
-                           [&] { return p_.results.bytes_written(); }, [&] { write(f, figures); });
+        p_.watch.file_work(
+            "writing scores to " + p_.results.part_path(),
+            [&] { return p_.results.bytes_written(); }, [&] { write(f, figures); });
         figures.seconds[phase_write] += seconds(device.now_ns() - write_begin);
         ++figures.calls[phase_write];
     }
@@ -129,7 +131,8 @@ void PassLoop::write(const Flight& f, RankFigures& figures) {
     for (std::size_t d = 0; d + 1 < f.inputs.offsets.size(); ++d) {
         double sum = 0; // in the order of tokens
         std::int64_t n = 0;
-        for (; s < f.inputs.rows.size() && f.inputs.rows[s] + 1 < f.inputs.offsets[d + 1]; ++s, ++n) {
+        for (; s < f.inputs.rows.size() && f.inputs.rows[s] + 1 < f.inputs.offsets[d + 1];
+             ++s, ++n) {
             const auto token = static_cast<std::size_t>(f.inputs.rows[s]) + 1;
             logprob[token] = f.logprob[s];
             greedy[token] = f.greedy[s];
@@ -163,8 +166,9 @@ void PassLoop::look_at_clock(std::int64_t pass, RankFigures& figures) {
                        (seconds(now - last_told_ns_) > progress_every_s ? tell_bit : 0);
     due = p_.control.broadcast(due);
     if ((due & flush_bit) != 0) {
-        p_.watch.file_work("flushing " + p_.results.part_path(),
-                           [&] { return p_.results.bytes_written(); }, [&] { p_.results.flush(); });
+        p_.watch.file_work(
+            "flushing " + p_.results.part_path(), [&] { return p_.results.bytes_written(); },
+            [&] { p_.results.flush(); });
         last_flush_ns_ = p_.backend.device().now_ns();
         figures.seconds[phase_flush] += seconds(last_flush_ns_ - now);
         ++figures.calls[phase_flush];
@@ -176,8 +180,8 @@ void PassLoop::look_at_clock(std::int64_t pass, RankFigures& figures) {
         }
         const double run_s = seconds(now - begin_ns_);
         const auto tokens = static_cast<double>(p_.control.sum(figures.tokens));
-        p_.progress.tell({pass + 1, passes_, p_.control.sum(scored_), p_.inputs.packs.scored, nll, run_s,
-                          tokens / run_s});
+        p_.progress.tell({pass + 1, passes_, p_.control.sum(scored_), p_.inputs.packs.scored, nll,
+                          run_s, tokens / run_s});
         last_told_ns_ = now;
     }
 }

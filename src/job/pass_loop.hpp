@@ -18,8 +18,8 @@
 
 namespace foregather::job {
 
-// Pass p gives pack p x ranks + rank to each rank; ranks beyond the last pack compute nothing in the
-// last pass, but gather with the others.
+// Pass p gives pack p x ranks + rank to each rank; ranks beyond the last pack compute nothing in
+// the last pass, but gather with the others.
 class PassLoop {
 public:
     struct Parts { // all must outlive the loop

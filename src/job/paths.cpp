@@ -34,18 +34,21 @@ void refuse_overlaps(const deck::Deck& deck, const std::string& deck_path) {
     const std::vector<Named> inputs = {{"the deck", deck_path},
                                        {"model.weights", s.model.weights},
                                        {"data.tokens", s.data.tokens}};
-    std::vector<Named> outputs = {{deck.where("output.file"), s.output.file},
-                                  {deck.where("output.file") + " while it is written", s.output.file + ".part"}};
+    std::vector<Named> outputs = {
+        {deck.where("output.file"), s.output.file},
+        {deck.where("output.file") + " while it is written", s.output.file + ".part"}};
     if (!s.output.log.empty()) {
         outputs.push_back({deck.where("output.log"), s.output.log});
     }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         std::vector<Named> others = inputs;
-        others.insert(others.end(), outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i));
+        others.insert(others.end(), outputs.begin(),
+                      outputs.begin() + static_cast<std::ptrdiff_t>(i));
         for (const Named& other : others) {
             if (same_file(outputs[i].path, other.path)) {
-                base::refuse(outputs[i].what + " (" + outputs[i].path + ") is the same file as " + other.what +
-                             " (" + other.path + "), which it would overwrite; give it a name of its own");
+                base::refuse(outputs[i].what + " (" + outputs[i].path + ") is the same file as " +
+                             other.what + " (" + other.path +
+                             "), which it would overwrite; give it a name of its own");
             }
         }
     }

@@ -8,9 +8,9 @@
 
 namespace foregather::job {
 
-// Throws Error(refused), with the keys' places, when output.file, its .part or output.log is the deck, the
-// weights, the tokens, or another of these. Follows links; a file that is not there yet is compared by the
-// folder that it would lie in. Not collective.
+// Throws Error(refused), with the keys' places, when output.file, its .part or output.log is the
+// deck, the weights, the tokens, or another of these. Follows links; a file that is not there yet
+// is compared by the folder that it would lie in. Not collective.
 void refuse_overlaps(const deck::Deck& deck, const std::string& deck_path);
 
 } // namespace foregather::job

@@ -9,11 +9,13 @@
 
 namespace foregather::job {
 
-Progress::Progress(bool speaks, const std::string& log_path) : speaks_(speaks), log_path_(log_path) {
+Progress::Progress(bool speaks, const std::string& log_path)
+    : speaks_(speaks), log_path_(log_path) {
     if (speaks_ && !log_path_.empty()) {
         log_.open(log_path_, std::ios::trunc);
         if (!log_) {
-            base::refuse(log_path_ + ": the log (output.log) cannot be written; is the directory there?");
+            base::refuse(log_path_ +
+                         ": the log (output.log) cannot be written; is the directory there?");
         }
     }
 }
@@ -31,11 +33,15 @@ void Progress::tell(const State& s) {
     std::snprintf(line, sizeof(line),
                   "pass %lld of %lld: %lld of %lld tokens scored, loss %.4f nat, %.0f tokens/s",
                   static_cast<long long>(s.passes_done), static_cast<long long>(s.passes),
-                  static_cast<long long>(s.scored_tokens), static_cast<long long>(s.all_scored_tokens),
-                  loss, s.tokens_per_s);
+                  static_cast<long long>(s.scored_tokens),
+                  static_cast<long long>(s.all_scored_tokens), loss, s.tokens_per_s);
     say(line);
-    log({{"event", "progress"}, {"passes_done", s.passes_done}, {"passes", s.passes},
-         {"scored_tokens", s.scored_tokens}, {"loss", loss}, {"run_s", s.run_s},
+    log({{"event", "progress"},
+         {"passes_done", s.passes_done},
+         {"passes", s.passes},
+         {"scored_tokens", s.scored_tokens},
+         {"loss", loss},
+         {"run_s", s.run_s},
          {"tokens_per_second", s.tokens_per_s}});
 }
 

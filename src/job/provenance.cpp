@@ -65,7 +65,7 @@ io::Table hosts_table(const mesh::Topology& topology) {
 }
 
 io::Table environment_table() {
-    constexpr std::array<const char*, 9> prefixes = {"NCCL_",  "OMPI_", "CUDA_", "SLURM_",  "OMP_",
+    constexpr std::array<const char*, 9> prefixes = {"NCCL_", "OMPI_", "CUDA_", "SLURM_",   "OMP_",
                                                      "PMIX_", "PMI_",  "HDF5_", "OPENBLAS_"};
     Strings names;
     Strings values;
@@ -80,7 +80,8 @@ io::Table environment_table() {
         }
     }
     return {"/provenance/environment",
-            {{"name", "", "variable of rank 0's environment", names}, {"value", "", "its value", values}},
+            {{"name", "", "variable of rank 0's environment", names},
+             {"value", "", "its value", values}},
             {},
             "variable"};
 }
@@ -104,14 +105,15 @@ io::Table inputs_table(const Inputs& inputs) {
     bytes.push_back(std::ssize(inputs.weights->config_json()));
     modified.push_back(modified.front());
     digests.push_back(io::sha256_of_text(inputs.weights->config_json()));
-    return {"/provenance/inputs",
-            {{"path", "", "input", paths},
-             {"bytes", "byte", "size", bytes},
-             {"modified", "", "time of last change, UTC", modified},
-             {"sha256", "", "of the weights' content as import wrote it; of the token file; of /config",
-              digests}},
-            {},
-            "input"};
+    return {
+        "/provenance/inputs",
+        {{"path", "", "input", paths},
+         {"bytes", "byte", "size", bytes},
+         {"modified", "", "time of last change, UTC", modified},
+         {"sha256", "", "of the weights' content as import wrote it; of the token file; of /config",
+          digests}},
+        {},
+        "input"};
 }
 
 } // namespace
@@ -139,8 +141,8 @@ io::Text finished_text() {
 io::Table ledger_table(const deck::Ledger& ledger) {
     std::array<Strings, 7> columns;
     for (const deck::Ledger::Row& row : ledger.rows()) {
-        const std::array<std::string, 7> cells = {row.key,   row.value,    row.default_text, row.origin,
-                                                  row.state, row.observed, row.reason};
+        const std::array<std::string, 7> cells = {
+            row.key, row.value, row.default_text, row.origin, row.state, row.observed, row.reason};
         for (std::size_t i = 0; i < cells.size(); ++i) {
             columns[i].push_back(cells[i]);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table that users read, in the order in which they ask: what ran, where the time went, what the
-// prefetch did, how much memory, what came out, what to change.
+// The table that users read, in the order in which they ask: what ran, where the time went, what
+// the prefetch did, how much memory, what came out, what to change.
 #include "report.hpp"
 
 #include <algorithm>
@@ -22,30 +22,34 @@ std::string line(const char* format, ...) {
 
 std::string head(const RunFacts& f) {
     const mesh::Topology& t = f.topology;
-    std::string text = line("---- score: %d %s on %d %s, shard %d x %d %s ----", t.size(),
-                            t.size() == 1 ? "rank" : "ranks", t.nodes(), t.nodes() == 1 ? "node" : "nodes",
-                            t.shard_size(), t.replicas(), t.replicas() == 1 ? "replica" : "replicas");
-    text += line("device     %s (%s), %lld threads per rank, products by %s", f.backend_kind.c_str(),
-                 f.backend_why.c_str(), static_cast<long long>(f.ranks[0].threads), f.product.c_str());
+    std::string text =
+        line("---- score: %d %s on %d %s, shard %d x %d %s ----", t.size(),
+             t.size() == 1 ? "rank" : "ranks", t.nodes(), t.nodes() == 1 ? "node" : "nodes",
+             t.shard_size(), t.replicas(), t.replicas() == 1 ? "replica" : "replicas");
+    text +=
+        line("device     %s (%s), %lld threads per rank, products by %s", f.backend_kind.c_str(),
+             f.backend_why.c_str(), static_cast<long long>(f.ranks[0].threads), f.product.c_str());
     text += line("transport  %s (%s)", f.transport.name.c_str(), f.transport.why.c_str());
     const double rate = f.deck.sections().comm.link_rate_bytes_per_s;
     if (rate > 0) {
-        text += line("link       EMULATED at %.3g Gb/s by comm.link_rate: gather times are not this machine's",
+        text += line("link       EMULATED at %.3g Gb/s by comm.link_rate: gather times are not "
+                     "this machine's",
                      rate * 8e-9);
     }
     return text;
 }
 
 std::string phases(const RunFacts& f) {
-    std::string text = line("%-18s%10s%10s%10s%10s%6s", "phase", "calls", "min s", "mean s", "max s", "rank");
+    std::string text =
+        line("%-18s%10s%10s%10s%10s%6s", "phase", "calls", "min s", "mean s", "max s", "rank");
     for (std::size_t p = 0; p < phase_count; ++p) {
         const Spread s = spread(f.ranks, static_cast<Phase>(p));
         std::int64_t calls = 0;
         for (const RankFigures& r : f.ranks) {
             calls = std::max(calls, r.calls[p]);
         }
-        text += line("%-18s%10lld%10.3f%10.3f%10.3f%6d", phase_names[p], static_cast<long long>(calls), s.min,
-                     s.mean, s.max, s.rank_of_max);
+        text += line("%-18s%10lld%10.3f%10.3f%10.3f%6d", phase_names[p],
+                     static_cast<long long>(calls), s.min, s.mean, s.max, s.rank_of_max);
     }
     return text;
 }
@@ -56,15 +60,19 @@ std::string prefetch(const RunFacts& f) {
         return line("prefetch   inert: %s", why_nothing_moves(f.transport).c_str());
     }
     const std::string reason = p.reason.empty() ? "" : " (" + p.reason + ")";
-    std::string text = line("prefetch   depth %d, %d slots of %s: %s%s", f.depth, f.memory.slots,
-                            in_words(f.memory.slot_bytes).c_str(), name_of(p.verdict).c_str(), reason.c_str());
-    text += line("           issued ahead %lld at every use; begun ahead %.0f (median), at %.0f %% of %lld judged uses",
-                 static_cast<long long>(p.issued_ahead), p.worst.begun_ahead, 100 * p.worst.begun_share,
-                 static_cast<long long>(p.worst.judged));
-    text += line("           %lld gathers a rank, %lld ahead; exposed %.3f s, overlapped %.3f s (means); late %.3f ms"
-                 " (median), %.3f ms (95 %%)",
-                 static_cast<long long>(p.gathers), static_cast<long long>(p.gathers_ahead), p.exposed_s,
-                 p.overlapped_s, 1e3 * p.worst.late_median_s, 1e3 * p.worst.late_p95_s);
+    std::string text =
+        line("prefetch   depth %d, %d slots of %s: %s%s", f.depth, f.memory.slots,
+             in_words(f.memory.slot_bytes).c_str(), name_of(p.verdict).c_str(), reason.c_str());
+    text += line("           issued ahead %lld at every use; begun ahead %.0f (median), at %.0f %% "
+                 "of %lld judged uses",
+                 static_cast<long long>(p.issued_ahead), p.worst.begun_ahead,
+                 100 * p.worst.begun_share, static_cast<long long>(p.worst.judged));
+    text +=
+        line("           %lld gathers a rank, %lld ahead; exposed %.3f s, overlapped %.3f s "
+             "(means); late %.3f ms"
+             " (median), %.3f ms (95 %%)",
+             static_cast<long long>(p.gathers), static_cast<long long>(p.gathers_ahead),
+             p.exposed_s, p.overlapped_s, 1e3 * p.worst.late_median_s, 1e3 * p.worst.late_p95_s);
     return text;
 }
 
@@ -79,23 +87,25 @@ std::string memory(const RunFacts& f) {
         read += r.bytes_read;
         received += r.bytes_received;
     }
-    std::string text = line("memory     a rank: planned %s; proportional %s, peak resident %s (largest of any rank)",
-                            in_words(f.memory.total()).c_str(), in_words({proportional}).c_str(),
-                            in_words({peak}).c_str());
+    std::string text = line(
+        "memory     a rank: planned %s; proportional %s, peak resident %s (largest of any rank)",
+        in_words(f.memory.total()).c_str(), in_words({proportional}).c_str(),
+        in_words({peak}).c_str());
     return text + line("moved      read %s of weights, gathered %s from other ranks (all ranks)",
                        in_words({read}).c_str(), in_words({received}).c_str());
 }
 
 std::string results(const RunFacts& f) {
     const io::Summary& s = f.summary;
-    std::string text = line("speed      %lld tokens in %lld passes, %.3f s: %.1f tokens/s, %.1f GFLOP/s; first compute "
-                            "after %.2f s",
-                            static_cast<long long>(f.inputs.packs.tokens), static_cast<long long>(f.passes),
-                            run_seconds(f), tokens_per_second(f), 1e-9 * flop_of_run(f) / run_seconds(f),
-                            f.first_compute_s);
-    text += line("loss       %.7f nat over %lld tokens of %lld documents, standard error %.5f", s.loss,
-                 static_cast<long long>(s.scored_tokens), static_cast<long long>(s.scored_documents),
-                 s.standard_error);
+    std::string text = line(
+        "speed      %lld tokens in %lld passes, %.3f s: %.1f tokens/s, %.1f GFLOP/s; first compute "
+        "after %.2f s",
+        static_cast<long long>(f.inputs.packs.tokens), static_cast<long long>(f.passes),
+        run_seconds(f), tokens_per_second(f), 1e-9 * flop_of_run(f) / run_seconds(f),
+        f.first_compute_s);
+    text += line("loss       %.7f nat over %lld tokens of %lld documents, standard error %.5f",
+                 s.loss, static_cast<long long>(s.scored_tokens),
+                 static_cast<long long>(s.scored_documents), s.standard_error);
     text += line("perplexity %.7f", s.perplexity);
     return text + (s.bits_per_byte ? line("bits/byte  %.6f", *s.bits_per_byte) : "");
 }
@@ -110,9 +120,10 @@ double tokens_per_second(const RunFacts& f) {
 
 double flop_of_run(const RunFacts& f) {
     const model::ModelConfig& c = f.inputs.config;
-    const double per_token = 2.0 * c.layers *
-                             (2.0 * static_cast<double>(c.width) * (c.heads + c.kv_heads) * c.head_dim +
-                              3.0 * static_cast<double>(c.width) * static_cast<double>(c.ffn));
+    const double per_token =
+        2.0 * c.layers *
+        (2.0 * static_cast<double>(c.width) * (c.heads + c.kv_heads) * c.head_dim +
+         3.0 * static_cast<double>(c.width) * static_cast<double>(c.ffn));
     double squares = 0; // keys seen by all queries, twice: length x (length + 1)
     const auto& offsets = f.inputs.tokens->offsets();
     for (std::int64_t d = 0; d < f.inputs.packs.documents; ++d) {
@@ -122,7 +133,8 @@ double flop_of_run(const RunFacts& f) {
     }
     return per_token * static_cast<double>(f.inputs.packs.tokens) +
            2.0 * c.layers * c.heads * c.head_dim * squares +
-           2.0 * static_cast<double>(f.inputs.packs.scored) * static_cast<double>(c.width * c.vocabulary);
+           2.0 * static_cast<double>(f.inputs.packs.scored) *
+               static_cast<double>(c.width * c.vocabulary);
 }
 
 std::vector<std::string> advice(const RunFacts& f) {
@@ -132,25 +144,31 @@ std::vector<std::string> advice(const RunFacts& f) {
     const double gather = spread(f.ranks, phase_gather).max;
     if (p.verdict != schedule::Verdict::inert && p.exposed_s > 0.1 * run_seconds(f)) {
         if (f.depth == 0) {
-            notes.push_back("every gather is waited for: fsdp.forward_prefetch = 1 would hide up to " +
-                            std::to_string(static_cast<int>(100 * std::min(compute, gather) / run_seconds(f))) +
-                            " % of the run behind compute, for one more slot of " + in_words(f.memory.slot_bytes));
+            notes.push_back(
+                "every gather is waited for: fsdp.forward_prefetch = 1 would hide up to " +
+                std::to_string(static_cast<int>(100 * std::min(compute, gather) / run_seconds(f))) +
+                " % of the run behind compute, for one more slot of " +
+                in_words(f.memory.slot_bytes));
         } else if (gather > compute) {
-            notes.push_back("gathers take longer than compute, so depth cannot hide them: more tokens a pass "
-                            "(batch.tokens) put more compute beside the same bytes");
+            notes.push_back(
+                "gathers take longer than compute, so depth cannot hide them: more tokens a pass "
+                "(batch.tokens) put more compute beside the same bytes");
         }
     }
-    const auto idle = (f.topology.size() - std::ssize(f.inputs.packs.packs) % f.topology.size()) % f.topology.size();
+    const auto idle = (f.topology.size() - std::ssize(f.inputs.packs.packs) % f.topology.size()) %
+                      f.topology.size();
     if (idle > 0) {
-        notes.push_back(std::to_string(f.inputs.packs.packs.size()) + " packs over " +
-                        std::to_string(f.topology.size()) + " ranks leave " + std::to_string(idle) +
-                        " of them without work in the last pass: smaller batch.tokens make more packs");
+        notes.push_back(
+            std::to_string(f.inputs.packs.packs.size()) + " packs over " +
+            std::to_string(f.topology.size()) + " ranks leave " + std::to_string(idle) +
+            " of them without work in the last pass: smaller batch.tokens make more packs");
     }
     return notes;
 }
 
 std::string report(const RunFacts& facts, const std::vector<std::string>& notes) {
-    std::string text = head(facts) + phases(facts) + prefetch(facts) + memory(facts) + results(facts);
+    std::string text =
+        head(facts) + phases(facts) + prefetch(facts) + memory(facts) + results(facts);
     for (const std::string& note : notes) {
         text += "note       " + note + "\n";
     }

@@ -45,7 +45,9 @@ private:
     base::Status close_ledger(const RunFacts& facts, const io::Table& spans);
     std::vector<io::Table> closing_tables(const RunFacts& facts, io::Table spans) const;
     GroupFacts group_facts() const;
-    io::Output output() const { return {s_.output.file, s_.output.existing == "replace", s_.job.title}; }
+    io::Output output() const {
+        return {s_.output.file, s_.output.existing == "replace", s_.job.title};
+    }
     double since_start(std::int64_t ns) const { return static_cast<double>(ns - begin_ns_) * 1e-9; }
 
     const deck::Deck& deck_;
@@ -75,8 +77,8 @@ private:
 
 GroupFacts ScoreRun::group_facts() const {
     const mesh::WindowSpace space = mesh::window_space();
-    return {topology_.shard_size(), topology_.shard_on_one_node(), topology_.local_size(), space.free,
-            space.directory};
+    return {topology_.shard_size(), topology_.shard_on_one_node(), topology_.local_size(),
+            space.free, space.directory};
 }
 
 // Everything that can be refused, before any work and before any file exists.
@@ -93,10 +95,12 @@ void ScoreRun::decide() {
     begin_ns_ = backend_->device().now_ns();
     const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
     // Windows of all groups of a node share its room.
-    const auto groups = (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
+    const auto groups =
+        (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
     control_.together([&] {
-        transport_ = choose_transport(deck_, backend_->transport(), backend_->can_share(), group_facts(),
-                                      groups * base::bytes_of(plan.whole_elements, base::DType::f32));
+        transport_ =
+            choose_transport(deck_, backend_->transport(), backend_->can_share(), group_facts(),
+                             groups * base::bytes_of(plan.whole_elements, base::DType::f32));
     });
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
@@ -131,16 +135,18 @@ void ScoreRun::prepare() {
         tables = provenance_tables(inputs_, topology_);
         texts = provenance_texts(deck_, start_);
     }
-    results_ = std::make_unique<io::ResultsFile>(control_, output(), io::ScoreLayout{*inputs_.tokens, packs},
-                                                 tables, texts);
+    results_ = std::make_unique<io::ResultsFile>(
+        control_, output(), io::ScoreLayout{*inputs_.tokens, packs}, tables, texts);
     if (!results_->note().empty()) {
         notes_.push_back(results_->note());
         progress_->say("note: " + results_->note());
     }
-    home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm, memory_.slots);
+    home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
+                                          memory_.slots);
     control_.together([&] {
-        transformer_ = std::make_unique<model::Transformer>(inputs_.config, inputs_.chain, device,
-                                                            inputs_.packs.most_tokens, inputs_.packs.longest);
+        transformer_ =
+            std::make_unique<model::Transformer>(inputs_.config, inputs_.chain, device,
+                                                 inputs_.packs.most_tokens, inputs_.packs.longest);
         compute_ = device.stream("compute", device::Priority::normal);
         source_ = &home_->open_source({inputs_.chain.unit_order(),
                                        PassLoop::passes(inputs_.packs, topology_.size()),
@@ -156,9 +162,9 @@ void ScoreRun::load() {
     figures_.seconds[phase_setup] = since_start(begin);
     figures_.calls[phase_setup] = 1;
     const auto work = [&] {
-        watch_->file_work("reading " + inputs_.weights->path(),
-                          [&] { return inputs_.weights->bytes_read(); },
-                          [&] { home_->load(*inputs_.weights); });
+        watch_->file_work(
+            "reading " + inputs_.weights->path(), [&] { return inputs_.weights->bytes_read(); },
+            [&] { home_->load(*inputs_.weights); });
     };
     if (transport_.name == "shared") {
         work(); // epochs in the window tell the others: no need to wait for the slowest
@@ -193,9 +199,21 @@ void ScoreRun::measure() {
 
 RunFacts ScoreRun::account(const io::Summary& summary) {
     measure();
-    RunFacts facts{deck_, inputs_, topology_, transport_, home_->transport(), backend_->kind(), backend_->why,
-                   backend_->kernels().product_name(), memory_, depth_, gather_figures(control_, figures_),
-                   {}, summary, PassLoop::passes(inputs_.packs, topology_.size()), since_start(load_end_ns_)};
+    RunFacts facts{deck_,
+                   inputs_,
+                   topology_,
+                   transport_,
+                   home_->transport(),
+                   backend_->kind(),
+                   backend_->why,
+                   backend_->kernels().product_name(),
+                   memory_,
+                   depth_,
+                   gather_figures(control_, figures_),
+                   {},
+                   summary,
+                   PassLoop::passes(inputs_.packs, topology_.size()),
+                   since_start(load_end_ns_)};
     facts.prefetch = judge_run(facts.ranks);
     return facts;
 }
@@ -205,8 +223,8 @@ base::Status ScoreRun::finish() {
     const RunFacts facts = account(summary);
     device::Device& device = backend_->device();
     const std::int64_t offset_at_end = control_.clock_offset_ns([&] { return device.now_ns(); });
-    const auto packed = control_.gather_to_first(
-        pack_spans(source_->spans(), offset_at_start_ns_, offset_at_end, begin_ns_, device.now_ns()));
+    const auto packed = control_.gather_to_first(pack_spans(
+        source_->spans(), offset_at_start_ns_, offset_at_end, begin_ns_, device.now_ns()));
     io::Table spans = span_table(packed, inputs_.chain);
     auto status = base::Status::done;
     std::vector<io::Table> tables;
@@ -220,8 +238,9 @@ base::Status ScoreRun::finish() {
         status = close_ledger(facts, spans);
         tables = closing_tables(facts, std::move(spans));
     }
-    watch_->file_work("completing " + results_->part_path(), [&] { return results_->bytes_written(); },
-                      [&] { results_->finish(summary, tables, texts); });
+    watch_->file_work(
+        "completing " + results_->part_path(), [&] { return results_->bytes_written(); },
+        [&] { results_->finish(summary, tables, texts); });
     progress_->say(told + "results    " + s_.output.file);
     if (control_.first()) {
         for (const std::string& problem : ledger_.problems()) {
@@ -232,19 +251,24 @@ base::Status ScoreRun::finish() {
         throw mesh::AgreedError(base::Status::failed,
                                 std::to_string(summary.not_finite_documents) +
                                     " documents have a log-probability that is not finite: see "
-                                    "/score/document_status of " + s_.output.file +
+                                    "/score/document_status of " +
+                                    s_.output.file +
                                     "; they are left out of the loss. Are the weights whole?");
     }
     return static_cast<base::Status>(control_.broadcast(static_cast<std::int64_t>(status)));
 }
 
 base::Status ScoreRun::close_ledger(const RunFacts& facts, const io::Table& spans) {
-    progress_->log({{"event", "done"}, {"loss", facts.summary.loss}, {"perplexity", facts.summary.perplexity},
-                    {"scored_tokens", facts.summary.scored_tokens}, {"run_s", run_seconds(facts)},
+    progress_->log({{"event", "done"},
+                    {"loss", facts.summary.loss},
+                    {"perplexity", facts.summary.perplexity},
+                    {"scored_tokens", facts.summary.scored_tokens},
+                    {"run_s", run_seconds(facts)},
                     {"tokens_per_second", tokens_per_second(facts)}});
     const auto rows = std::get<std::vector<std::int64_t>>(spans.columns.front().values).size();
-    settle_after(ledger_, facts, {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_,
-                                  progress_->lines_logged()});
+    settle_after(ledger_, facts,
+                 {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_,
+                  progress_->lines_logged()});
     return ledger_.close();
 }
 
@@ -254,15 +278,18 @@ std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table
         tables.push_back(std::move(spans));
     }
     tables.push_back(ledger_table(ledger_));
-    tables.push_back(choices_table({{"device", facts.backend_kind, facts.backend_why},
-                                    {"transport", transport_.name, transport_.why},
-                                    {"products", facts.product, "the best that all ranks can run"},
-                                    {"depth", std::to_string(depth_), "distinct units - 1 at most"}}));
+    tables.push_back(
+        choices_table({{"device", facts.backend_kind, facts.backend_why},
+                       {"transport", transport_.name, transport_.why},
+                       {"products", facts.product, "the best that all ranks can run"},
+                       {"depth", std::to_string(depth_), "distinct units - 1 at most"}}));
     return tables;
 }
 
 } // namespace
 
-base::Status score(const deck::Deck& deck, const Start& start) { return ScoreRun(deck, start).run(); }
+base::Status score(const deck::Deck& deck, const Start& start) {
+    return ScoreRun(deck, start).run();
+}
 
 } // namespace foregather::job

@@ -51,7 +51,8 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
     }
     settle_prefetch(ledger, f);
     if (s.comm.link_rate_bytes_per_s == 0) {
-        ledger.honour("comm.link_rate", "off: gathers ran at up to " + number(fastest * 8e-9, "%.3g") + " Gb/s");
+        ledger.honour("comm.link_rate",
+                      "off: gathers ran at up to " + number(fastest * 8e-9, "%.3g") + " Gb/s");
     } else if (fastest > 1.001 * s.comm.link_rate_bytes_per_s) {
         ledger.dishonour("comm.link_rate", number(fastest * 8e-9, "%.4g") + " Gb/s",
                          "gathers ran faster than the emulated link");
@@ -69,23 +70,27 @@ void settle_device(deck::Ledger& ledger, const RunFacts& f) {
         least = std::min(least, r.threads);
         most_seen = std::max(most_seen, r.threads_seen);
     }
-    ledger.honour("device.threads",
-                  std::to_string(f.ranks[0].threads) + " threads, of which up to " +
-                      std::to_string(most_seen) + " were seen to compute",
-                  f.deck.sections().device.threads == 0 ? "the node's cores shared between its ranks" : "");
+    ledger.honour(
+        "device.threads",
+        std::to_string(f.ranks[0].threads) + " threads, of which up to " +
+            std::to_string(most_seen) + " were seen to compute",
+        f.deck.sections().device.threads == 0 ? "the node's cores shared between its ranks" : "");
     ledger.honour("mesh.shard", std::to_string(f.topology.shard_size()) +
                                     " ranks in the shard group's communicator");
 }
 
 void settle_data(deck::Ledger& ledger, const RunFacts& f) {
     ledger.honour("model.weights", f.inputs.weights->path() + ": " +
-                                       std::to_string(f.inputs.weights->tensors().size()) + " tensors");
+                                       std::to_string(f.inputs.weights->tensors().size()) +
+                                       " tensors");
     ledger.honour("data.tokens", f.inputs.tokens->path() + ": " +
                                      std::to_string(f.inputs.tokens->tokens()) + " tokens");
     ledger.honour("data.max_documents", std::to_string(f.inputs.packs.documents) + " of " +
-                                            std::to_string(f.inputs.tokens->documents()) + " documents");
-    ledger.honour("batch.tokens", "packs of up to " + std::to_string(f.inputs.packs.most_tokens) + " tokens, " +
-                                      std::to_string(f.inputs.packs.packs.size()) + " packs");
+                                            std::to_string(f.inputs.tokens->documents()) +
+                                            " documents");
+    ledger.honour("batch.tokens", "packs of up to " + std::to_string(f.inputs.packs.most_tokens) +
+                                      " tokens, " + std::to_string(f.inputs.packs.packs.size()) +
+                                      " packs");
     std::int64_t largest = 0;
     std::int64_t pieces = 0;
     for (const shard::UnitSpec& unit : f.inputs.chain.units) {
@@ -101,16 +106,21 @@ void settle_data(deck::Ledger& ledger, const RunFacts& f) {
 void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& after) {
     const deck::OutputSection& o = f.deck.sections().output;
     ledger.honour("output.file", o.file);
-    ledger.honour("output.existing", after.replaced ? "a file was there and is replaced" : "no file was there");
-    ledger.honour("output.timeline", o.timeline ? std::to_string(after.spans_kept) + " spans kept" : "no spans kept");
+    ledger.honour("output.existing",
+                  after.replaced ? "a file was there and is replaced" : "no file was there");
+    ledger.honour("output.timeline",
+                  o.timeline ? std::to_string(after.spans_kept) + " spans kept" : "no spans kept");
     if (o.timeline) {
-        ledger.honour("output.timeline_passes", "spans of " + std::to_string(after.passes_kept) + " of " +
-                                                    std::to_string(f.passes) + " passes kept");
+        ledger.honour("output.timeline_passes", "spans of " + std::to_string(after.passes_kept) +
+                                                    " of " + std::to_string(f.passes) +
+                                                    " passes kept");
     }
     if (o.require == "observed" && f.prefetch.verdict != schedule::Verdict::observed) {
-        ledger.dishonour("output.require", "the verdict is " + name_of(f.prefetch.verdict), f.prefetch.reason);
+        ledger.dishonour("output.require", "the verdict is " + name_of(f.prefetch.verdict),
+                         f.prefetch.reason);
     } else {
-        ledger.honour("output.require", o.require == "none" ? "nothing was required" : "the verdict is observed");
+        ledger.honour("output.require",
+                      o.require == "none" ? "nothing was required" : "the verdict is observed");
     }
     if (o.log.empty()) {
         ledger.honour("output.log", "no log was asked for");
@@ -134,7 +144,8 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
     } else if (depth != s.fsdp.forward_prefetch) {
         ledger.clamp("fsdp.forward_prefetch", std::to_string(depth),
                      "the model has " + std::to_string(inputs.chain.units.size()) +
-                         " units: no more than " + std::to_string(depth) + " can be ahead of the one in use");
+                         " units: no more than " + std::to_string(depth) +
+                         " can be ahead of the one in use");
     }
     if (transport.name == "none") {
         ledger.inert("comm.transport", why_nothing_moves(transport));
@@ -145,19 +156,23 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
     const std::string& a = inputs.weights->tokenizer_sha256();
     const std::string& b = inputs.tokens->tokenizer_sha256();
     if (a.empty() || b.empty()) {
-        ledger.inert("data.any_tokenizer", "weights or tokens do not say which tokenizer they belong to");
+        ledger.inert("data.any_tokenizer",
+                     "weights or tokens do not say which tokenizer they belong to");
     } else if (a == b && s.data.any_tokenizer) {
         ledger.inert("data.any_tokenizer", "weights and tokens belong to the same tokenizer");
     } else {
-        ledger.honour("data.any_tokenizer", a == b ? "both belong to tokenizer " + a.substr(0, 12)
-                                                   : "tokenizers differ: " + a.substr(0, 12) + " and " + b.substr(0, 12));
+        ledger.honour("data.any_tokenizer",
+                      a == b ? "both belong to tokenizer " + a.substr(0, 12)
+                             : "tokenizers differ: " + a.substr(0, 12) + " and " + b.substr(0, 12));
     }
 }
 
 void settle_after(deck::Ledger& ledger, const RunFacts& facts, const Aftermath& after) {
     const deck::Sections& s = facts.deck.sections();
-    ledger.honour("job.name", "score: " + std::to_string(facts.summary.scored_tokens) + " tokens scored");
-    ledger.honour("job.strict", std::to_string(ledger.inert_notes().size()) + " keys set that are inert, " +
+    ledger.honour("job.name",
+                  "score: " + std::to_string(facts.summary.scored_tokens) + " tokens scored");
+    ledger.honour("job.strict", std::to_string(ledger.inert_notes().size()) +
+                                    " keys set that are inert, " +
                                     std::to_string(ledger.clamp_notes().size()) + " clamped");
     ledger.honour("job.title", std::to_string(s.job.title.size()) + " bytes stored as /title");
     settle_data(ledger, facts);

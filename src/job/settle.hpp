@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of the deck, applied to score: which keys cannot matter in this run, and what was observed of
-// those that do.
+// The law of the deck, applied to score: which keys cannot matter in this run, and what was
+// observed of those that do.
 #pragma once
 
 #include <foregather/deck/ledger.hpp>
@@ -9,13 +9,13 @@
 
 namespace foregather::job {
 
-// Before the job starts: inert and clamped keys. Throws Error(refused) where output.require = observed
-// could not be met.
+// Before the job starts: inert and clamped keys. Throws Error(refused) where output.require =
+// observed could not be met.
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
                    const Inputs& inputs, int depth);
 
-// On rank 0, when the run is over: all other keys, with what was measured. `rows_kept` spans were kept,
-// `replaced` tells whether output.file was there before.
+// On rank 0, when the run is over: all other keys, with what was measured. `rows_kept` spans were
+// kept, `replaced` tells whether output.file was there before.
 struct Aftermath {
     std::size_t spans_kept = 0;
     std::int64_t passes_kept = 0;

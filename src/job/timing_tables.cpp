@@ -37,34 +37,38 @@ io::Table prefetch_table(const RunFacts& f) {
     using Integers = std::vector<std::int64_t>;
     using Reals = std::vector<double>;
     const RunPrefetch& p = f.prefetch;
-    return {"/timing/prefetch",
-            {{"direction", "", "order of uses", Strings{"forward"}},
-             {"requested", "1", "fsdp.forward_prefetch: units to gather ahead",
-              Integers{f.deck.sections().fsdp.forward_prefetch}},
-             {"depth", "1", "depth in force, after clamping", Integers{f.depth}},
-             {"issued_ahead", "1", "later uses issued when a compute was enqueued, least of any rank and use",
-              Integers{p.issued_ahead}},
-             {"begun_ahead", "1", "later gathers begun when a compute ended, median over judged uses",
-              Reals{p.worst.begun_ahead}},
-             {"begun_share", "1", "share of judged uses with at least one later gather begun",
-              Reals{p.worst.begun_share}},
-             {"judged", "1", "uses long enough for the clock", Integers{p.worst.judged}},
-             {"late_median_s", "s", "begin - max(issue, end of the gather before, slot free), median",
-              Reals{p.worst.late_median_s}},
-             {"late_p95_s", "s", "the same, 95th percentile", Reals{p.worst.late_p95_s}},
-             {"verdict", "", "worst of any rank with documents", Strings{name_of(p.verdict)}},
-             {"reason", "", "why, where the verdict is not observed", Strings{p.reason}},
-             {"gathers", "1", "gathers issued by a rank", Integers{p.gathers}},
-             {"gathers_ahead", "1", "of these, issued before the compute of the use before",
-              Integers{p.gathers_ahead}},
-             {"exposed_s", "s", "compute idle while its gather ran or waited, mean over ranks with documents",
-              Reals{p.exposed_s}},
-             {"overlapped_s", "s", "gather and compute at the same time, mean over ranks with documents",
-              Reals{p.overlapped_s}},
-             {"slots", "1", "buffers for gathered units", Integers{f.memory.slots}},
-             {"slot_bytes", "byte", "size of each", Integers{f.memory.slot_bytes.count}}},
-            {},
-            "direction"};
+    return {
+        "/timing/prefetch",
+        {{"direction", "", "order of uses", Strings{"forward"}},
+         {"requested", "1", "fsdp.forward_prefetch: units to gather ahead",
+          Integers{f.deck.sections().fsdp.forward_prefetch}},
+         {"depth", "1", "depth in force, after clamping", Integers{f.depth}},
+         {"issued_ahead", "1",
+          "later uses issued when a compute was enqueued, least of any rank and use",
+          Integers{p.issued_ahead}},
+         {"begun_ahead", "1", "later gathers begun when a compute ended, median over judged uses",
+          Reals{p.worst.begun_ahead}},
+         {"begun_share", "1", "share of judged uses with at least one later gather begun",
+          Reals{p.worst.begun_share}},
+         {"judged", "1", "uses long enough for the clock", Integers{p.worst.judged}},
+         {"late_median_s", "s", "begin - max(issue, end of the gather before, slot free), median",
+          Reals{p.worst.late_median_s}},
+         {"late_p95_s", "s", "the same, 95th percentile", Reals{p.worst.late_p95_s}},
+         {"verdict", "", "worst of any rank with documents", Strings{name_of(p.verdict)}},
+         {"reason", "", "why, where the verdict is not observed", Strings{p.reason}},
+         {"gathers", "1", "gathers issued by a rank", Integers{p.gathers}},
+         {"gathers_ahead", "1", "of these, issued before the compute of the use before",
+          Integers{p.gathers_ahead}},
+         {"exposed_s", "s",
+          "compute idle while its gather ran or waited, mean over ranks with documents",
+          Reals{p.exposed_s}},
+         {"overlapped_s", "s",
+          "gather and compute at the same time, mean over ranks with documents",
+          Reals{p.overlapped_s}},
+         {"slots", "1", "buffers for gathered units", Integers{f.memory.slots}},
+         {"slot_bytes", "byte", "size of each", Integers{f.memory.slot_bytes.count}}},
+        {},
+        "direction"};
 }
 
 io::Table phases_table(const RunFacts& f) {
@@ -113,14 +117,17 @@ io::Table ranks_table(const RunFacts& f) {
     column("packs", "1", "packs computed", &RankFigures::packs);
     column("tokens", "token", "tokens computed", &RankFigures::tokens);
     column("peak_host_bytes", "byte", "peak resident set", &RankFigures::peak_host_bytes);
-    column("proportional_bytes", "byte", "proportional set at the end of the run", &RankFigures::proportional_bytes);
+    column("proportional_bytes", "byte", "proportional set at the end of the run",
+           &RankFigures::proportional_bytes);
     column("device_bytes", "byte", "allocated on the device", &RankFigures::device_bytes);
     column("bytes_read", "byte", "of weights, from the file", &RankFigures::bytes_read);
-    column("bytes_gathered", "byte", "received from other ranks by gathers", &RankFigures::bytes_received);
+    column("bytes_gathered", "byte", "received from other ranks by gathers",
+           &RankFigures::bytes_received);
     column("gathers_issued", "1", "gathers enqueued", &RankFigures::gathers);
     column("gathers_waited", "1", "gathers that a compute waited for", &RankFigures::waited);
     column("gathers_freed", "1", "gathers whose slot was given back", &RankFigures::freed);
-    column("allocations_while_running", "1", "buffers created after start-up", &RankFigures::allocations_while_running);
+    column("allocations_while_running", "1", "buffers created after start-up",
+           &RankFigures::allocations_while_running);
     return {"/timing/ranks", std::move(columns), {}, "rank"};
 }
 
@@ -133,16 +140,24 @@ std::vector<io::Table> timing_tables(const RunFacts& facts) {
 std::string pack_spans(const std::vector<schedule::Span>& spans, std::int64_t offset_at_start_ns,
                        std::int64_t offset_at_end_ns, std::int64_t start_ns, std::int64_t end_ns) {
     // Clocks drift: the offset to rank 0's is taken on the line between both measurements.
-    const double slope = end_ns > start_ns ? static_cast<double>(offset_at_end_ns - offset_at_start_ns) /
-                                                 static_cast<double>(end_ns - start_ns)
-                                           : 0;
+    const double slope = end_ns > start_ns
+                             ? static_cast<double>(offset_at_end_ns - offset_at_start_ns) /
+                                   static_cast<double>(end_ns - start_ns)
+                             : 0;
     const auto aligned = [&](std::int64_t ns) {
-        return ns + offset_at_start_ns + static_cast<std::int64_t>(slope * static_cast<double>(ns - start_ns));
+        return ns + offset_at_start_ns +
+               static_cast<std::int64_t>(slope * static_cast<double>(ns - start_ns));
     };
     std::string bytes;
     for (const schedule::Span& s : spans) {
-        const PackedSpan packed{static_cast<std::int64_t>(s.kind), s.pass, s.sequence, s.slot, s.unit,
-                                aligned(s.issued_ns), aligned(s.begin_ns), aligned(s.end_ns),
+        const PackedSpan packed{static_cast<std::int64_t>(s.kind),
+                                s.pass,
+                                s.sequence,
+                                s.slot,
+                                s.unit,
+                                aligned(s.issued_ns),
+                                aligned(s.begin_ns),
+                                aligned(s.end_ns),
                                 s.received.count};
         bytes.append(reinterpret_cast<const char*>(&packed), sizeof(packed));
     }
@@ -171,8 +186,10 @@ io::Table span_table(const std::vector<std::string>& packed, const model::Chain&
             bytes.push_back(s.bytes);
         }
     }
-    const std::int64_t zero = begin.empty() ? 0 : std::min(*std::min_element(issued.begin(), issued.end()),
-                                                           *std::min_element(begin.begin(), begin.end()));
+    const std::int64_t zero = begin.empty()
+                                  ? 0
+                                  : std::min(*std::min_element(issued.begin(), issued.end()),
+                                             *std::min_element(begin.begin(), begin.end()));
     for (auto* column : {&issued, &begin, &end}) {
         for (std::int64_t& ns : *column) {
             ns -= zero;
@@ -186,9 +203,11 @@ io::Table span_table(const std::vector<std::string>& packed, const model::Chain&
              {"sequence", "1", "order of enqueuing on the rank", sequence},
              {"slot", "1", "buffer of the gathered unit, -1: read in place", slot},
              {"stream", "", "stream", stream},
-             {"kind", "", "gather, compute, or wait: compute idle while its gather ran or waited", kind},
+             {"kind", "", "gather, compute, or wait: compute idle while its gather ran or waited",
+              kind},
              {"unit", "", "unit", unit},
-             {"issued_ns", "ns", "when it was enqueued, on rank 0's clock, from the first span kept", issued},
+             {"issued_ns", "ns",
+              "when it was enqueued, on rank 0's clock, from the first span kept", issued},
              {"begin_ns", "ns", "when it began on its stream", begin},
              {"end_ns", "ns", "when it ended", end},
              {"bytes", "byte", "received from other ranks", bytes}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where parts lie: a rank's own one after another; or, in a window, those of the ranks that share it side
-// by side, unit by unit.
+// Where parts lie: a rank's own one after another; or, in a window, those of the ranks that share
+// it side by side, unit by unit.
 #include "weights_home.hpp"
 
 #include <foregather/shard/load.hpp>
@@ -29,7 +29,8 @@ WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
         open_gathers(topology, slots);
     }
     if (!window_) {
-        arena_ = device::Buffer<float>(backend.device(), plan_.shard_elements, "this rank's weights");
+        arena_ =
+            device::Buffer<float>(backend.device(), plan_.shard_elements, "this rank's weights");
     }
 }
 
@@ -77,7 +78,8 @@ std::string WeightsHome::transport() const {
     if (communicator_) {
         return communicator_->name();
     }
-    return window_ ? "shared: a window of " + std::to_string(window_->size().count) + " bytes" : "none";
+    return window_ ? "shared: a window of " + std::to_string(window_->size().count) + " bytes"
+                   : "none";
 }
 
 void WeightsHome::load(io::WeightsFile& file) {
@@ -95,9 +97,11 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
     if (communicator_) {
         source_ = std::make_unique<schedule::Prefetcher>(
             options, chain_.units, plan_,
-            schedule::Prefetcher::GatherMemory{
-                [this](base::UnitId unit) { return base::slab(base::View<const float>(part_of(unit))); },
-                slots_},
+            schedule::Prefetcher::GatherMemory{[this](base::UnitId unit) {
+                                                   return base::slab(
+                                                       base::View<const float>(part_of(unit)));
+                                               },
+                                               slots_},
             *communicator_, backend_.device(), *gather_);
         return *source_;
     }
@@ -108,8 +112,8 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
         };
     }
     std::byte* whole = window_ ? window_->data() : base::slab(arena_.view()).data;
-    source_ = std::make_unique<schedule::InPlaceSource>(options, plan_, floats(whole, plan_.whole_elements),
-                                                        backend_.device(), std::move(ready));
+    source_ = std::make_unique<schedule::InPlaceSource>(
+        options, plan_, floats(whole, plan_.whole_elements), backend_.device(), std::move(ready));
     return *source_;
 }
 

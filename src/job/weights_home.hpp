@@ -18,10 +18,12 @@ namespace foregather::job {
 
 class WeightsHome {
 public:
-    // Collective over the shard group; blocks. Allocates the arena and, if the transport moves weights,
-    // that many slots; opens the communicator or the shared window that the transport needs.
-    WeightsHome(const model::Chain& chain, const Transport& transport, const mesh::Topology& topology,
-                backend::Backend& backend, const deck::CommSection& comm, int slots);
+    // Collective over the shard group; blocks. Allocates the arena and, if the transport moves
+    // weights, that many slots; opens the communicator or the shared window that the transport
+    // needs.
+    WeightsHome(const model::Chain& chain, const Transport& transport,
+                const mesh::Topology& topology, backend::Backend& backend,
+                const deck::CommSection& comm, int slots);
     // Drains the gather stream before what it uses goes.
     ~WeightsHome();
     WeightsHome(const WeightsHome&) = delete;
@@ -46,7 +48,8 @@ private:
     const model::Chain& chain_;
     shard::ArenaPlan plan_;
     int rank_;     // of the shard group, whose parts are loaded
-    int together_; // ranks whose parts of a unit lie side by side in one window, from first_together_
+    int together_; // ranks whose parts of a unit lie side by side in one window, from
+                   // first_together_
     int first_together_;
     backend::Backend& backend_;
     std::unique_ptr<comm::Communicator> communicator_;

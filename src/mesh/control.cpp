@@ -47,8 +47,9 @@ std::vector<std::int64_t> Control::gather(std::int64_t value) const {
 std::vector<double> Control::gather(double value) const {
     std::vector<double> all(static_cast<std::size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgather(&value, 1, MPI_DOUBLE, all.data(), 1, MPI_DOUBLE, comm_.handle(), &request),
-          "gather a number from every rank");
+    check(
+        MPI_Iallgather(&value, 1, MPI_DOUBLE, all.data(), 1, MPI_DOUBLE, comm_.handle(), &request),
+        "gather a number from every rank");
     wait_politely(request, "gather a number from every rank");
     return all;
 }
@@ -77,7 +78,8 @@ std::vector<std::string> Control::gather(const std::string& text) const {
 }
 
 std::vector<std::string> Control::gather_to_first(const std::string& bytes) const {
-    // One rank after another: rank 0 then holds one message beside the results, whatever their sizes.
+    // One rank after another: rank 0 then holds one message beside the results, whatever their
+    // sizes.
     constexpr std::size_t piece = std::size_t{1} << 30;
     constexpr int tag = 1;
     const auto lengths = gather(static_cast<std::int64_t>(bytes.size()));
@@ -91,18 +93,22 @@ std::vector<std::string> Control::gather_to_first(const std::string& bytes) cons
         }
     };
     if (!first()) {
-        move([&](std::size_t done, int n, MPI_Request* request) {
-            return MPI_Isend(bytes.data() + done, n, MPI_CHAR, 0, tag, comm_.handle(), request);
-        }, bytes.size());
+        move(
+            [&](std::size_t done, int n, MPI_Request* request) {
+                return MPI_Isend(bytes.data() + done, n, MPI_CHAR, 0, tag, comm_.handle(), request);
+            },
+            bytes.size());
         return all;
     }
     all[0] = bytes;
     for (int r = 1; r < size_; ++r) {
         std::string& text = all[static_cast<std::size_t>(r)];
         text.resize(static_cast<std::size_t>(lengths[static_cast<std::size_t>(r)]));
-        move([&](std::size_t done, int n, MPI_Request* request) {
-            return MPI_Irecv(text.data() + done, n, MPI_CHAR, r, tag, comm_.handle(), request);
-        }, text.size());
+        move(
+            [&](std::size_t done, int n, MPI_Request* request) {
+                return MPI_Irecv(text.data() + done, n, MPI_CHAR, r, tag, comm_.handle(), request);
+            },
+            text.size());
     }
     return all;
 }
@@ -158,7 +164,8 @@ void Control::together(const std::function<void()>& work) const {
     } catch (const std::exception& error) {
         mine = base::Error(base::Status::failed, error.what());
     }
-    const auto statuses = gather(static_cast<std::int64_t>(mine ? mine->status() : base::Status::done));
+    const auto statuses =
+        gather(static_cast<std::int64_t>(mine ? mine->status() : base::Status::done));
     const auto bad = std::find_if(statuses.begin(), statuses.end(), [](auto s) { return s != 0; });
     if (bad == statuses.end()) {
         return;

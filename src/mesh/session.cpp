@@ -77,9 +77,10 @@ Session::Session(int* argc, char*** argv) : exceptions_at_start_(std::uncaught_e
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     try {
         if (provided < MPI_THREAD_MULTIPLE) {
-            base::refuse("this MPI gives thread level " + std::to_string(provided) +
-                         " and MPI_THREAD_MULTIPLE is needed: gathers run on a thread of their own. "
-                         "Use an MPI built with thread support.");
+            base::refuse(
+                "this MPI gives thread level " + std::to_string(provided) +
+                " and MPI_THREAD_MULTIPLE is needed: gathers run on a thread of their own. "
+                "Use an MPI built with thread support.");
         }
         int size = 1;
         check(MPI_Comm_size(MPI_COMM_WORLD, &size), "ask for the number of ranks");

@@ -105,19 +105,24 @@ void Topology::find_nodes() {
 void Topology::cut_groups(int shard, const std::string& shard_key) {
     const int wanted = shard == 0 ? size_ : shard;
     if (wanted > size_ || size_ % wanted != 0) {
-        throw AgreedError(base::Status::refused, shard_key + " = " + std::to_string(shard) + " does not divide the " +
-                     std::to_string(size_) + " ranks of this job; use a divisor, or 0 for all");
+        throw AgreedError(base::Status::refused,
+                          shard_key + " = " + std::to_string(shard) + " does not divide the " +
+                              std::to_string(size_) +
+                              " ranks of this job; use a divisor, or 0 for all");
     }
     shard_ = split(world_.handle(), rank_ / wanted, rank_, "shard groups");
     shard_rank_ = rank_in(shard_.handle());
     shard_size_ = size_of(shard_.handle());
     const int first = rank_ - shard_rank_;
     for (int r = first; r < first + shard_size_; ++r) {
-        shard_on_one_node_ = shard_on_one_node_ && places_[static_cast<std::size_t>(r)].node == node_;
+        shard_on_one_node_ =
+            shard_on_one_node_ && places_[static_cast<std::size_t>(r)].node == node_;
     }
-    shard_node_ = split(shard_.handle(), node_, shard_rank_, "the shard group's ranks on each node");
+    shard_node_ =
+        split(shard_.handle(), node_, shard_rank_, "the shard group's ranks on each node");
     // Transports are chosen alike by all groups.
-    std::array<int, 2> somewhere = {shard_on_one_node_ ? 0 : 1, size_of(shard_node_.handle()) > 1 ? 1 : 0};
+    std::array<int, 2> somewhere = {shard_on_one_node_ ? 0 : 1,
+                                    size_of(shard_node_.handle()) > 1 ? 1 : 0};
     check(MPI_Allreduce(MPI_IN_PLACE, somewhere.data(), 2, MPI_INT, MPI_MAX, world_.handle()),
           "agree on where shard groups lie");
     shard_on_one_node_ = somewhere[0] == 0;

@@ -17,11 +17,13 @@ constexpr int pulse = 0;
 constexpr int goodbye = 1;
 
 double now_s() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 [[noreturn]] void end_job(int rank, const std::string& message) {
-    std::fprintf(stderr, "foregather: rank %d (%s): %s\n", rank, host_name().c_str(), message.c_str());
+    std::fprintf(stderr, "foregather: rank %d (%s): %s\n", rank, host_name().c_str(),
+                 message.c_str());
     Session::abort(static_cast<int>(base::Status::failed));
 }
 
@@ -65,7 +67,8 @@ void Watch::run() {
     const double period = std::clamp(timeout_s_ / 8, 0.05, 1.0);
     double last_look = now_s();
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::duration<double>(period), [&] { return stopping_; })) {
+    while (!changed_.wait_for(lock, std::chrono::duration<double>(period),
+                              [&] { return stopping_; })) {
         const double now = now_s();
         if (now - last_look > 4 * period + 1) {
             // This process was stopped, not the others: what it did not see is held against nobody.
@@ -88,8 +91,9 @@ void Watch::run() {
 
 void Watch::listen(double now) {
     for (int there = 1; there != 0;) {
-        check(MPI_Iprobe((rank_ + size_ - 1) % size_, tag, comm_.handle(), &there, MPI_STATUS_IGNORE),
-              "look for a pulse");
+        check(
+            MPI_Iprobe((rank_ + size_ - 1) % size_, tag, comm_.handle(), &there, MPI_STATUS_IGNORE),
+            "look for a pulse");
         if (there != 0) {
             int message = pulse;
             check(MPI_Recv(&message, 1, MPI_INT, (rank_ + size_ - 1) % size_, tag, comm_.handle(),
@@ -103,10 +107,11 @@ void Watch::listen(double now) {
     longest_silence_s_ = std::max(longest_silence_s_.load(), silence);
     if (silence > 1.25 * timeout_s_ + 5) {
         char text[200];
-        std::snprintf(text, sizeof(text),
-                      "%s has been silent for %.0f s (comm.timeout = %g s): it is stopped, or its host is. "
-                      "Look there, then submit again.",
-                      before_.c_str(), silence, timeout_s_);
+        std::snprintf(
+            text, sizeof(text),
+            "%s has been silent for %.0f s (comm.timeout = %g s): it is stopped, or its host is. "
+            "Look there, then submit again.",
+            before_.c_str(), silence, timeout_s_);
         end_job(rank_, text);
     }
 }
@@ -124,7 +129,8 @@ void Watch::look_at_file_work(double now) {
     longest_standstill_s_ = std::max(longest_standstill_s_.load(), standstill);
     if (standstill > timeout_s_) {
         char text[100];
-        std::snprintf(text, sizeof(text), " has moved no byte for %.0f s (comm.timeout = %g s), after %lld bytes",
+        std::snprintf(text, sizeof(text),
+                      " has moved no byte for %.0f s (comm.timeout = %g s), after %lld bytes",
                       standstill, timeout_s_, static_cast<long long>(moved));
         end_job(rank_, what_ + text + "; is the file system there?");
     }

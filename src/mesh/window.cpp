@@ -45,14 +45,16 @@ SharedWindow::SharedWindow(MPI_Comm group, base::Bytes size) : size_(size) {
 }
 
 WindowSpace window_space() {
-    // Open MPI backs shared windows by files in the session directory, or in /dev/shm if it is there.
+    // Open MPI backs shared windows by files in the session directory, or in /dev/shm if it is
+    // there.
     const std::string directory = "/dev/shm";
     struct statvfs facts {};
     if (statvfs(directory.c_str(), &facts) != 0) {
         return {directory, {0}};
     }
-    return {directory, {static_cast<std::int64_t>(facts.f_bavail) *
-                        static_cast<std::int64_t>(facts.f_frsize)}};
+    return {
+        directory,
+        {static_cast<std::int64_t>(facts.f_bavail) * static_cast<std::int64_t>(facts.f_frsize)}};
 }
 
 } // namespace foregather::mesh

@@ -65,7 +65,7 @@ std::string judge_block(const std::string& name, const Json& block, const Json& 
         faults.push_back(name + ": " + block.dump() + " is no object");
         return "";
     }
-    const std::string type = type_in(name, block, law, faults);
+    std::string type = type_in(name, block, law, faults);
     if (type.empty()) {
         return "";
     }

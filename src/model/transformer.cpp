@@ -3,7 +3,7 @@
 // to the kernels, which do nothing then.
 #include <foregather/model/transformer.hpp>
 
-#include <algorithm>
+#include <utility>
 
 #include <foregather/base/error.hpp>
 
@@ -44,10 +44,10 @@ base::Elements count(kernels::Ids ids) { return static_cast<base::Elements>(ids.
 
 } // namespace
 
-Transformer::Transformer(const ModelConfig& config, const Chain& chain, device::Device& device,
+Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device,
                          base::Elements max_tokens, base::Elements max_document)
-    : config_(config), chain_(chain), max_tokens_(max_tokens) {
-    const Sizes n(config, max_tokens, max_document);
+    : config_(std::move(config)), chain_(std::move(chain)), max_tokens_(max_tokens) {
+    const Sizes n(config_, max_tokens, max_document);
     residual_ = {device, n.stream, "the residual stream"};
     normed_ = {device, n.stream, "normed activations"};
     query_ = {device, n.query, "queries"};
@@ -64,7 +64,7 @@ Transformer::Transformer(const ModelConfig& config, const Chain& chain, device::
     head_sum_ = {device, n.tokens, "sums of exponentials"};
     head_best_ = {device, n.tokens, "most likely tokens"};
 
-    const RopeTables tables = rope_tables(config.rope, config.head_dim, max_document);
+    const RopeTables tables = rope_tables(config_.rope, config_.head_dim, max_document);
     const auto stream = device.stream("RoPE tables", device::Priority::high);
     device.copy_in(base::View<const float>(tables.cosines), cosines_.view(), *stream);
     device.copy_in(base::View<const float>(tables.sines), sines_.view(), *stream);

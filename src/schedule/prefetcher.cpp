@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of a schedule: gathers go to the gather stream ahead of the compute that they hide behind.
+// The executor of a schedule: gathers go to the gather stream ahead of the compute that they hide
+// behind.
 #include <foregather/base/error.hpp>
 #include <foregather/schedule/source.hpp>
 
@@ -15,7 +16,8 @@ Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::Un
       slots_(static_cast<std::size_t>(schedule_.slots())) {
     if (memory_.slots.n < schedule_.slots() * plan.largest_unit) {
         base::fail("memory of " + std::to_string(memory_.slots.n) + " elements does not hold " +
-                   std::to_string(schedule_.slots()) + " slots of " + std::to_string(plan.largest_unit));
+                   std::to_string(schedule_.slots()) + " slots of " +
+                   std::to_string(plan.largest_unit));
     }
 }
 
@@ -35,8 +37,8 @@ base::Bytes Prefetcher::slot_bytes() const {
     return base::bytes_of(plan_.largest_unit, memory_.slots.type);
 }
 
-// Takes steps until the compute of this use: the gathers before it are those still missing for the uses
-// up to depth ahead. They are enqueued here, so before the compute, whatever the host's pace.
+// Takes steps until the compute of this use: the gathers before it are those still missing for the
+// uses up to depth ahead. They are enqueued here, so before the compute, whatever the host's pace.
 base::ConstSlab Prefetcher::fetch(Entry& e, device::Stream& compute) {
     Step step;
     for (;;) {

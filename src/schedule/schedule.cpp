@@ -19,7 +19,8 @@ Schedule::Schedule(std::vector<base::UnitId> uses, std::int64_t passes, int dept
     for (std::size_t i = 0; i < uses_.size(); ++i) {
         seen_[static_cast<std::size_t>(uses_[i])].push_back(static_cast<std::int64_t>(i));
     }
-    const auto distinct = std::count_if(seen_.begin(), seen_.end(), [](const auto& s) { return !s.empty(); });
+    const auto distinct =
+        std::count_if(seen_.begin(), seen_.end(), [](const auto& s) { return !s.empty(); });
     depth_ = std::clamp(depth, 0, std::max(static_cast<int>(distinct) - 1, 0));
     slots_.assign(static_cast<std::size_t>(depth_) + 1, -1);
 }
@@ -86,8 +87,8 @@ std::string describe(Schedule schedule, const std::vector<std::string>& unit_nam
             return text + "  ...\n";
         }
         const bool gather = step.kind == Step::Kind::gather;
-        text += std::string(gather ? "  gather  use " : "  compute use ") + std::to_string(step.use) +
-                "  " + unit_names[static_cast<std::size_t>(step.unit)] +
+        text += std::string(gather ? "  gather  use " : "  compute use ") +
+                std::to_string(step.use) + "  " + unit_names[static_cast<std::size_t>(step.unit)] +
                 (gather ? " -> slot " : " in slot ") + std::to_string(step.slot) + "\n";
     }
     return text;

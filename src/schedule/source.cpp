@@ -8,14 +8,15 @@
 
 namespace foregather::schedule {
 
-// Three passes may be uncollected while the third is enqueued, the chain reaches depth uses further, and
-// a gather looks back at the last use of its slot, which may have been a pass ago.
-TimedSource::TimedSource(const SourceOptions& options, device::Device& device, int depth, bool moves)
+// Three passes may be uncollected while the third is enqueued, the chain reaches depth uses
+// further, and a gather looks back at the last use of its slot, which may have been a pass ago.
+TimedSource::TimedSource(const SourceOptions& options, device::Device& device, int depth,
+                         bool moves)
     : device_(device), uses_(options.uses), depth_(depth),
       witness_(depth, static_cast<std::int64_t>(options.uses.size()) * options.passes,
                options.judged_compute_ns, moves),
-      spans_(options.timeline_passes), ring_(5 * options.uses.size() + static_cast<std::size_t>(depth)),
-      tokens_in_pass_(4) {
+      spans_(options.timeline_passes),
+      ring_(5 * options.uses.size() + static_cast<std::size_t>(depth)), tokens_in_pass_(4) {
     for (Entry& e : ring_) {
         for (Events* events : {&e.gather, &e.compute}) {
             events->begin = device.event();
@@ -90,12 +91,26 @@ void TimedSource::collect(Entry& e) {
     }
     const Exposed exposed = exposed_part(previous_, r);
     if (exposed.ns() > 0) {
-        spans_.add({SpanKind::wait, r.pass, r.compute_sequence, r.slot, r.unit, r.compute_issued,
-                    exposed.begin, exposed.end, {0}});
+        spans_.add({SpanKind::wait,
+                    r.pass,
+                    r.compute_sequence,
+                    r.slot,
+                    r.unit,
+                    r.compute_issued,
+                    exposed.begin,
+                    exposed.end,
+                    {0}});
     }
     if (r.has_tokens) {
-        spans_.add({SpanKind::compute, r.pass, r.compute_sequence, r.slot, r.unit, r.compute_issued,
-                    r.compute_begin, r.compute_end, {0}});
+        spans_.add({SpanKind::compute,
+                    r.pass,
+                    r.compute_sequence,
+                    r.slot,
+                    r.unit,
+                    r.compute_issued,
+                    r.compute_begin,
+                    r.compute_end,
+                    {0}});
     }
     witness_.add(r);
     previous_ = r;
@@ -112,7 +127,8 @@ InPlaceSource::InPlaceSource(const SourceOptions& options, const shard::ArenaPla
 }
 
 base::ConstSlab InPlaceSource::fetch(Entry& e, device::Stream& compute) {
-    const auto unit = static_cast<std::size_t>(uses()[static_cast<std::size_t>(e.record.use) % uses().size()]);
+    const auto unit =
+        static_cast<std::size_t>(uses()[static_cast<std::size_t>(e.record.use) % uses().size()]);
     const auto& place = plan_.units[unit];
     if (ready_ && !seen_[unit]) {
         ready_(static_cast<base::UnitId>(unit), compute);

@@ -30,7 +30,10 @@ std::string name_of(Verdict verdict) {
 
 Verdict worst(Verdict a, Verdict b) {
     const auto badness = [](Verdict v) {
-        return v == Verdict::not_observed ? 3 : v == Verdict::issued ? 2 : v == Verdict::observed ? 1 : 0;
+        return v == Verdict::not_observed ? 3
+               : v == Verdict::issued     ? 2
+               : v == Verdict::observed   ? 1
+                                          : 0;
     };
     return badness(a) >= badness(b) ? a : b;
 }
@@ -61,7 +64,8 @@ double Samples::quantile(double q) const {
 }
 
 Witness::Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves)
-    : depth_(depth), total_uses_(total_uses), judged_compute_ns_(judged_compute_ns), moves_(moves) {}
+    : depth_(depth), total_uses_(total_uses), judged_compute_ns_(judged_compute_ns), moves_(moves) {
+}
 
 void Witness::add(const UseRecord& record) {
     history_.push_back(record);
@@ -73,12 +77,13 @@ void Witness::add(const UseRecord& record) {
         overlap(record);
     }
     // A use can be judged once the use beyond its reach is known, whose gather must not be early.
-    while (judged_up_to_ + depth_ + 1 <= record.use || (record.use + 1 == total_uses_ && judged_up_to_ < total_uses_)) {
+    while (judged_up_to_ + depth_ + 1 <= record.use ||
+           (record.use + 1 == total_uses_ && judged_up_to_ < total_uses_)) {
         judge(static_cast<std::size_t>(judged_up_to_ - history_.front().use));
         ++judged_up_to_;
     }
-    // Gathers overlap computes since their slot's last use, at most a few uses back; a bound on what is
-    // kept: enough for any slot that is not idle for more than this many uses.
+    // Gathers overlap computes since their slot's last use, at most a few uses back; a bound on
+    // what is kept: enough for any slot that is not idle for more than this many uses.
     while (static_cast<std::int64_t>(history_.size()) > 4 * (depth_ + 2) + 64 &&
            history_.front().use < judged_up_to_ - 1) {
         history_.pop_front();
@@ -111,8 +116,7 @@ void Witness::overlap(const UseRecord& record) {
             sums_.overlapped_s += seconds(std::max<std::int64_t>(to - from, 0));
         }
     }
-    const std::int64_t could =
-        std::max({record.gather_issued, last_gather_end_, record.slot_free});
+    const std::int64_t could = std::max({record.gather_issued, last_gather_end_, record.slot_free});
     late_.add(seconds(std::max<std::int64_t>(record.gather_begin - could, 0)));
     last_gather_end_ = record.gather_end;
 }
@@ -147,7 +151,8 @@ void Witness::judge(std::size_t index) {
         ++sums_.ahead_gathers;
     }
     const std::int64_t length = now.compute_end - now.compute_begin;
-    if (gather_follows && now.has_tokens && left >= std::max(depth_, 1) && length >= judged_compute_ns_) {
+    if (gather_follows && now.has_tokens && left >= std::max(depth_, 1) &&
+        length >= judged_compute_ns_) {
         ++sums_.judged;
         begun_uses_ += begun >= 1 ? 1 : 0;
         begun_.add(static_cast<double>(begun));
@@ -161,7 +166,8 @@ PrefetchFigures Witness::figures() const {
     f.order_wrong = moves_ && !wrong_.empty();
     f.issued_ahead = std::max<std::int64_t>(least_issued_, 0);
     f.begun_ahead = begun_.quantile(0.5);
-    f.begun_share = f.judged > 0 ? static_cast<double>(begun_uses_) / static_cast<double>(f.judged) : 0;
+    f.begun_share =
+        f.judged > 0 ? static_cast<double>(begun_uses_) / static_cast<double>(f.judged) : 0;
     f.late_median_s = late_.quantile(0.5);
     f.late_p95_s = late_.quantile(0.95);
     const auto say = [&f](Verdict verdict, std::string reason) {
@@ -176,11 +182,13 @@ PrefetchFigures Witness::figures() const {
         say(Verdict::issued, "the order is right; " + std::to_string(f.judged) +
                                  " uses are long enough for the clock, 8 are needed");
     } else if (depth_ > 0 && 2 * begun_uses_ < f.judged) {
-        say(Verdict::not_observed, "at fewer than half of the judged uses a later gather had begun");
+        say(Verdict::not_observed,
+            "at fewer than half of the judged uses a later gather had begun");
     } else if (depth_ == 0 && begun_uses_ > 0) {
         say(Verdict::not_observed, "a gather began before the compute before it had ended");
     } else if (f.late_median_s > compute_.quantile(0.5) / 2) {
-        say(Verdict::not_observed, "gathers begin late: median lateness exceeds half the median compute");
+        say(Verdict::not_observed,
+            "gathers begin late: median lateness exceeds half the median compute");
     } else {
         say(Verdict::observed, "");
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must be reported as failed: rank 1 ends with exit status 0 in the middle of a test, so no expectation
-// fails and no report is written. tests/run.sh judges it.
-#include <gtest/gtest.h>
-
+// Must be reported as failed: rank 1 ends with exit status 0 in the middle of a test, so no
+// expectation fails and no report is written. tests/run.sh judges it.
 #include <cstdlib>
+
+#include <gtest/gtest.h>
 
 #include "../support/mpi_test.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must be reported as failed: only the last rank's expectation fails, and rank 0 sees nothing wrong itself.
-// tests/run.sh judges the report.
+// Must be reported as failed: only the last rank's expectation fails, and rank 0 sees nothing wrong
+// itself. tests/run.sh judges the report.
 #include <gtest/gtest.h>
 
 #include "../support/mpi_test.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must be ended by the watchdog: rank 1 never comes to the barrier that the others wait in. tests/run.sh
-// judges how soon, and what is said.
-#include <gtest/gtest.h>
-
+// Must be ended by the watchdog: rank 1 never comes to the barrier that the others wait in.
+// tests/run.sh judges how soon, and what is said.
 #include <chrono>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "../support/mpi_test.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must be ended by the watchdog: rank 1 leaves a test alone, as after a rank-local ASSERT, and the others
-// wait for it in a collective of the test. tests/run.sh judges what is said.
+// Must be ended by the watchdog: rank 1 leaves a test alone, as after a rank-local ASSERT, and the
+// others wait for it in a collective of the test. tests/run.sh judges what is said.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must end by the board's time limit: rank 1 never posts its part, and exactly one line must name it.
-// tests/run.sh judges the line and how soon all ranks end.
-#include <gtest/gtest.h>
-#include <mpi.h>
-
+// Must end by the board's time limit: rank 1 never posts its part, and exactly one line must name
+// it. tests/run.sh judges the line and how soon all ranks end.
 #include <chrono>
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <foregather/comm/shared_board.hpp>
 #include <foregather/device/host_device.hpp>

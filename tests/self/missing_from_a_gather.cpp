@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must end by the roll call: rank 1 never enters a gather, and exactly one line must name it, whoever tells.
-// tests/run.sh judges the line and how soon all ranks end.
-#include <gtest/gtest.h>
-#include <mpi.h>
-
+// Must end by the roll call: rank 1 never enters a gather, and exactly one line must name it,
+// whoever tells. tests/run.sh judges the line and how soon all ranks end.
 #include <chrono>
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <foregather/comm/mpi_communicator.hpp>
 #include <foregather/device/host_device.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must end by the roll call: rank 3 of 4 never enters a gather of its group {2, 3}, and is to be named by its
-// number in the job, not in the group. tests/run.sh judges the line.
-#include <gtest/gtest.h>
-#include <mpi.h>
-
+// Must end by the roll call: rank 3 of 4 never enters a gather of its group {2, 3}, and is to be
+// named by its number in the job, not in the group. tests/run.sh judges the line.
 #include <chrono>
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <foregather/comm/mpi_communicator.hpp>
 #include <foregather/device/host_device.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must be reported as a test that ran nowhere: it needs more ranks than any run has. tests/run.sh judges it.
+// Must be reported as a test that ran nowhere: it needs more ranks than any run has. tests/run.sh
+// judges it.
 #include <gtest/gtest.h>
 
 #include "../support/mpi_test.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must be reported as failed: rank 1 throws out of the test, which no expectation sees. tests/run.sh
-// judges the report.
-#include <gtest/gtest.h>
-
+// Must be reported as failed: rank 1 throws out of the test, which no expectation sees.
+// tests/run.sh judges the report.
 #include <stdexcept>
+
+#include <gtest/gtest.h>
 
 #include "../support/mpi_test.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that holds its gathers back for a random while, different on every rank, and keeps the
-// order in which they were asked for. The gathers themselves are another's.
+// A communicator that holds its gathers back for a random while, different on every rank, and keeps
+// the order in which they were asked for. The gathers themselves are another's.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,8 @@ namespace foregather::tests {
 class DelayedCommunicator final : public comm::Communicator {
 public:
     // Delays of 0 .. most, drawn from the seed. `inner` must outlive this object.
-    DelayedCommunicator(comm::Communicator& inner, std::uint64_t seed, std::chrono::microseconds most)
+    DelayedCommunicator(comm::Communicator& inner, std::uint64_t seed,
+                        std::chrono::microseconds most)
         : inner_(inner), random_(seed), most_(most) {}
 
     int rank() const override { return inner_.rank(); }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of every test program that runs under mpirun: rank 0 prints for all, the verdict is the worst of
-// any rank, and a watchdog names a test that hangs. It decides nothing about what is tested.
-#include <gtest/gtest.h>
-#include <mpi.h>
-#include <unistd.h>
+// main() of every test program that runs under mpirun: rank 0 prints for all, the verdict is the
+// worst of any rank, and a watchdog names a test that hangs. It decides nothing about what is
+// tested.
+#include "mpi_test.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -14,7 +13,8 @@
 #include <string>
 #include <thread>
 
-#include "mpi_test.hpp"
+#include <gtest/gtest.h>
+#include <mpi.h>
 
 namespace foregather::tests {
 namespace {
@@ -25,7 +25,8 @@ constexpr int report_tag = 1;
 constexpr int exit_watchdog = 3;
 
 struct {
-    MPI_Comm comm = MPI_COMM_NULL; // of the harness alone, so that no test's messages mix with its own
+    MPI_Comm comm =
+        MPI_COMM_NULL; // of the harness alone, so that no test's messages mix with its own
     int rank = 0;
     int ranks = 1;
 } world;
@@ -77,8 +78,8 @@ private:
         while (!what_.empty()) {
             const auto seen = entered_;
             if (!changed_.wait_for(lock, limit_, [&] { return entered_ != seen; })) {
-                std::fprintf(stderr, "watchdog: rank %d of %d has been %s for %lld s\n", rank(), ranks(),
-                             what_.c_str(), static_cast<long long>(limit_.count()));
+                std::fprintf(stderr, "watchdog: rank %d of %d has been %s for %lld s\n", rank(),
+                             ranks(), what_.c_str(), static_cast<long long>(limit_.count()));
                 std::this_thread::sleep_for(1s); // for the other ranks' lines
                 MPI_Abort(MPI_COMM_WORLD, exit_watchdog);
                 std::_Exit(exit_watchdog);
@@ -99,8 +100,8 @@ std::string report_of(const testing::TestResult& result) {
     for (int i = 0; i < result.total_part_count(); ++i) {
         const testing::TestPartResult& part = result.GetTestPartResult(i);
         if (part.failed()) {
-            text += std::string(part.file_name() == nullptr ? "(no file)" : part.file_name()) + ":" +
-                    std::to_string(part.line_number()) + ": " + part.message() + "\n";
+            text += std::string(part.file_name() == nullptr ? "(no file)" : part.file_name()) +
+                    ":" + std::to_string(part.line_number()) + ": " + part.message() + "\n";
         }
     }
     return text;
@@ -122,7 +123,8 @@ std::string received_from(int source) {
     return text;
 }
 
-// Turns failures of other ranks into failures of rank 0, in the order of ranks, at the end of each test.
+// Turns failures of other ranks into failures of rank 0, in the order of ranks, at the end of each
+// test.
 class Referee final : public testing::EmptyTestEventListener {
 public:
     explicit Referee(Watchdog& watchdog) : watchdog_(watchdog) {}
@@ -131,7 +133,8 @@ public:
         watchdog_.enter(std::string("in ") + name_of(info));
         const auto key = static_cast<std::int64_t>(std::hash<std::string>{}(name_of(info)) >> 1);
         if (!equal_everywhere(key)) {
-            std::fprintf(stderr, "test harness: rank %d: ranks run different tests; here it is %s\n",
+            std::fprintf(stderr,
+                         "test harness: rank %d: ranks run different tests; here it is %s\n",
                          rank(), name_of(info).c_str());
             MPI_Abort(MPI_COMM_WORLD, exit_watchdog);
         }
@@ -199,7 +202,9 @@ bool fewer_than(int needed) { return ranks() < needed; }
 
 bool agree(bool mine) { return reduced(mine ? 1 : 0, MPI_MIN) == 1; }
 
-bool equal_everywhere(std::int64_t mine) { return reduced(mine, MPI_MIN) == reduced(mine, MPI_MAX); }
+bool equal_everywhere(std::int64_t mine) {
+    return reduced(mine, MPI_MIN) == reduced(mine, MPI_MAX);
+}
 
 } // namespace foregather::tests
 
@@ -209,7 +214,8 @@ int main(int argc, char** argv) {
     testing::InitGoogleTest(&argc, argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     auto& world = foregather::tests::world;
-    if (provided < MPI_THREAD_MULTIPLE || MPI_Comm_dup(MPI_COMM_WORLD, &world.comm) != MPI_SUCCESS ||
+    if (provided < MPI_THREAD_MULTIPLE ||
+        MPI_Comm_dup(MPI_COMM_WORLD, &world.comm) != MPI_SUCCESS ||
         MPI_Comm_rank(world.comm, &world.rank) != MPI_SUCCESS ||
         MPI_Comm_size(world.comm, &world.ranks) != MPI_SUCCESS) {
         std::fputs("test harness: needs an MPI with MPI_THREAD_MULTIPLE\n", stderr);

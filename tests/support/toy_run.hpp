@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model without maths for tests of weight sources: units of known contents, and a compute that checks
-// the unit it was given when it begins and again when it ends. What must come out is said in the tests.
+// A model without maths for tests of weight sources: units of known contents, and a compute that
+// checks the unit it was given when it begins and again when it ends. What must come out is said in
+// the tests.
 #pragma once
 
 #include <chrono>
@@ -26,8 +27,8 @@ struct ToyModel {
     std::vector<base::UnitId> uses;
 };
 
-// Units of different sizes, around `elements`; the first `tied` of them are used again at the end, in
-// descending order.
+// Units of different sizes, around `elements`; the first `tied` of them are used again at the end,
+// in descending order.
 inline ToyModel toy_model(int units, int tied, base::Elements elements = 700) {
     ToyModel model;
     for (int u = 0; u < units; ++u) {
@@ -46,15 +47,17 @@ inline ToyModel toy_model(int units, int tied, base::Elements elements = 700) {
 
 // Element `e` of a unit; padding is zero.
 inline float toy_value(const shard::UnitSpec& unit, base::UnitId id, base::Elements e) {
-    return e < unit.elements ? static_cast<float>(1 + (id * 1'000'003 + static_cast<int>(e) * 7) % 9'999'991)
-                             : 0.0F;
+    return e < unit.elements
+               ? static_cast<float>(1 + (id * 1'000'003 + static_cast<int>(e) * 7) % 9'999'991)
+               : 0.0F;
 }
 
 // What the computes of one rank saw. Written on the compute stream; read after its sync.
 struct ToyWatch {
     std::int64_t computes = 0;
-    std::int64_t wrong = 0;               // elements that were not the unit's, at a begin or an end
-    std::uint64_t sum = 14'695'981'039'346'656'037U; // FNV-1a over all that was computed with, in order
+    std::int64_t wrong = 0; // elements that were not the unit's, at a begin or an end
+    std::uint64_t sum =
+        14'695'981'039'346'656'037U; // FNV-1a over all that was computed with, in order
 
     void look(base::ConstSlab weights, const shard::UnitSpec& unit, base::UnitId id) {
         const auto* values = reinterpret_cast<const float*>(weights.data);
@@ -68,8 +71,10 @@ struct ToyWatch {
     }
 };
 
-// The sum that a rank must end with after `passes` passes that it computes in: of the contents alone.
-inline std::uint64_t toy_sum(const ToyModel& model, const shard::ArenaPlan& plan, std::int64_t passes) {
+// The sum that a rank must end with after `passes` passes that it computes in: of the contents
+// alone.
+inline std::uint64_t toy_sum(const ToyModel& model, const shard::ArenaPlan& plan,
+                             std::int64_t passes) {
     ToyWatch watch;
     for (std::int64_t pass = 0; pass < passes; ++pass) {
         for (const base::UnitId id : model.uses) {
@@ -99,10 +104,10 @@ inline schedule::SourceOptions source_options(const ToyModel& model, const ToyOp
     return {model.uses, options.passes, options.depth, options.judged_compute_ns, options.passes};
 }
 
-// Runs all passes over a source the way a job does: two passes in flight at most, the results of a pass
-// read when the next is enqueued.
-inline void run_passes(schedule::TimedSource& source, const ToyModel& model, const ToyOptions& options,
-                       device::Stream& compute, ToyWatch& watch) {
+// Runs all passes over a source the way a job does: two passes in flight at most, the results of a
+// pass read when the next is enqueued.
+inline void run_passes(schedule::TimedSource& source, const ToyModel& model,
+                       const ToyOptions& options, device::Stream& compute, ToyWatch& watch) {
     std::int64_t use = 0;
     for (std::int64_t pass = 0; pass < options.passes; ++pass) {
         const bool has_tokens = options.has_tokens(pass);
@@ -195,8 +200,7 @@ private:
     mesh::SharedWindow slots_memory_;
     ToyWatch watch_;
     std::unique_ptr<device::Device> device_ = device::make_host_device(1);
-    std::unique_ptr<device::Stream> compute_ =
-        device_->stream("compute", device::Priority::normal);
+    std::unique_ptr<device::Stream> compute_ = device_->stream("compute", device::Priority::normal);
     std::unique_ptr<device::Stream> gather_ = device_->stream("gather", device::Priority::high);
     std::unique_ptr<schedule::Prefetcher> prefetcher_;
 };

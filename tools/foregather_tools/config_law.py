@@ -99,7 +99,8 @@ def judge(config: dict[str, Any], origin: str = "config.json") -> tuple[dict[str
     _fill(complete, "model_type", family_name, notes)
     _fill(complete, "architectures", [family["architecture"]], notes)
     for key, value in family["defaults"].items():
-        if value == "num_attention_heads":
+        # Written as null it means one kv head per query head, whatever the family's default.
+        if value == "num_attention_heads" or (key == "num_key_value_heads" and key in config):
             value = config.get("num_attention_heads")
         _fill(complete, key, value, notes)
     fixed = {**LAW["fixed"], **family["fixed"]}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What computes and what communicates, as one set, opened once at start: the only place in the program
-// that knows which kinds there are. After start-up it only hands over.
+// What computes and what communicates, as one set, opened once at start: the only place in the
+// program that knows which kinds there are. After start-up it only hands over.
 #pragma once
 
 #include <cstdint>

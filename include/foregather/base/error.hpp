@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception type of the program, with the exit status it leads to and the place it was raised.
-// It does not decide who prints: main.cpp does.
+// The one exception type of the program, with the exit status it leads to and the place it was
+// raised. It does not decide who prints: main.cpp does.
 #pragma once
 
 #include <stdexcept>

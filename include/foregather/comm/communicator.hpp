@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on device memory, enqueued on a stream. Sizes are checked here, once, for all backends;
-// order of streams and meaning of buffers are others' business.
+// Collectives on device memory, enqueued on a stream. Sizes are checked here, once, for all
+// backends; order of streams and meaning of buffers are others' business.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ public:
     // Must shards and slots lie in memory that the ranks of a node share?
     virtual bool shares_node() const { return false; }
 
-    // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full` becomes
-    // rank r's `shard`, our own included. `shard` must not change and both must live until it is done.
-    // `what` names the gather in messages: "gather of layer.3, pass 2".
+    // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full`
+    // becomes rank r's `shard`, our own included. `shard` must not change and both must live until
+    // it is done. `what` names the gather in messages: "gather of layer.3, pass 2".
     void all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                     device::Stream& stream);
 

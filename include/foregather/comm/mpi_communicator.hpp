@@ -10,18 +10,20 @@
 namespace foregather::comm {
 
 struct MpiOptions {
-    double timeout_s = 120;       // a gather that takes longer ends the job
-    double bytes_per_second = 0;  // emulated link: a gather takes at least received / this; 0 = off
+    double timeout_s = 120;      // a gather that takes longer ends the job
+    double bytes_per_second = 0; // emulated link: a gather takes at least received / this; 0 = off
 };
 
-// Collective over `group`, which is duplicated. Gathers must be enqueued in the same order on all ranks.
-// A gather past its time limit prints one line that names the ranks that did not arrive, and aborts.
+// Collective over `group`, which is duplicated. Gathers must be enqueued in the same order on all
+// ranks. A gather past its time limit prints one line that names the ranks that did not arrive, and
+// aborts.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm group, const MpiOptions& options);
 
-// The same for ranks that share nodes: `node` holds the ranks of `group` on this node, consecutive in it.
-// A call's `shard` must lie in memory that the node shares, right behind that of the rank before, and
-// `full` in memory that it shares too, at the same place for all its ranks; the node's first rank then
-// gathers for all. A slot is overwritten once every rank of the node has come to the call that does it.
+// The same for ranks that share nodes: `node` holds the ranks of `group` on this node, consecutive
+// in it. A call's `shard` must lie in memory that the node shares, right behind that of the rank
+// before, and `full` in memory that it shares too, at the same place for all its ranks; the node's
+// first rank then gathers for all. A slot is overwritten once every rank of the node has come to
+// the call that does it.
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, MPI_Comm node,
                                                      const MpiOptions& options);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parts of which units are in the shared window: an epoch for each rank and unit, posted by the
-// part's owner and waited for by readers. No bytes are moved.
+// Which parts of which units are in the shared window: an epoch for each rank and unit, posted by
+// the part's owner and waited for by readers. No bytes are moved.
 #pragma once
 
 #include <string>
@@ -14,14 +14,15 @@ namespace foregather::comm {
 
 class SharedBoard {
 public:
-    // Collective over `group`, all on one node. A wait longer than timeout_s ends the job with one line
-    // that names the ranks that did not post.
+    // Collective over `group`, all on one node. A wait longer than timeout_s ends the job with one
+    // line that names the ranks that did not post.
     SharedBoard(MPI_Comm group, int units, double timeout_s);
 
-    // What this rank wrote to its part of the unit before is visible to whoever waits for the epoch.
+    // What this rank wrote to its part of the unit before is visible to whoever waits for the
+    // epoch.
     void post(base::UnitId unit, std::uint64_t epoch);
-    // Enqueues on a host stream: what follows starts once all ranks have posted the epoch or a later
-    // one. `what` names the unit in messages. This object must outlive the wait.
+    // Enqueues on a host stream: what follows starts once all ranks have posted the epoch or a
+    // later one. `what` names the unit in messages. This object must outlive the wait.
     void wait(base::UnitId unit, std::uint64_t epoch, const std::string& what,
               device::Stream& stream);
 
@@ -33,7 +34,7 @@ private:
     int size_ = 1;
     int units_;
     double timeout_s_;
-    mesh::SharedWindow window_; // [1 + size * units]: who tells of a timeout, then the epochs
+    mesh::SharedWindow window_;      // [1 + size * units]: who tells of a timeout, then the epochs
     std::vector<std::string> names_; // of the group's ranks, for messages
 };
 

@@ -17,9 +17,9 @@ namespace foregather::device {
 enum class Priority { normal, high };
 
 struct Facts {
-    std::string kind;   // "host" or "cuda"
-    std::string name;   // the processor's own name
-    int threads = 1;    // host: threads of the compute stream
+    std::string kind; // "host" or "cuda"
+    std::string name; // the processor's own name
+    int threads = 1;  // host: threads of the compute stream
 };
 
 // Device memory of a fixed size, page-aligned, freed with its owner.
@@ -39,7 +39,8 @@ public:
     // Contents are undefined. Throws Error(failed) with the size and what it was for.
     std::unique_ptr<Memory> allocate(base::Bytes size, const std::string& purpose);
 
-    // Enqueue a copy; both sides must live until it is done, and host memory must not change before.
+    // Enqueue a copy; both sides must live until it is done, and host memory must not change
+    // before.
     template <class T>
     void copy_in(base::View<const T> host, base::View<T> device, Stream& stream) {
         copy(std::as_bytes(host), std::as_writable_bytes(device), stream);

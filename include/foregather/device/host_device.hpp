@@ -8,7 +8,8 @@
 
 namespace foregather::device {
 
-// threads: of streams with Priority::normal, which compute; streams of high priority have one thread.
+// threads: of streams with Priority::normal, which compute; streams of high priority have one
+// thread.
 std::unique_ptr<Device> make_host_device(int threads);
 
 } // namespace foregather::device

@@ -13,13 +13,15 @@ class HostStream : public Stream {
 public:
     using Stream::Stream;
 
-    // Enqueues; returns at once. What the closure refers to must live until it has run. An exception
-    // that it throws ends all streams of the device, and is thrown again to whoever waits.
+    // Enqueues; returns at once. What the closure refers to must live until it has run. An
+    // exception that it throws ends all streams of the device, and is thrown again to whoever
+    // waits.
     virtual void enqueue(std::function<void()> work) = 0;
 
-    // Only from inside a closure that runs on this stream: runs body(block, thread) for each block in
-    // [0, blocks), on the stream's threads, and returns when all are done. Which thread takes which
-    // block is luck, so a block must compute the same bits on any. thread is in [0, threads()).
+    // Only from inside a closure that runs on this stream: runs body(block, thread) for each block
+    // in [0, blocks), on the stream's threads, and returns when all are done. Which thread takes
+    // which block is luck, so a block must compute the same bits on any. thread is in [0,
+    // threads()).
     virtual void parallel(std::int64_t blocks,
                           const std::function<void(std::int64_t block, int thread)>& body) = 0;
     virtual int threads() const = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events, the same words on every kind of device: a stream runs what is enqueued on it in
-// order; an event marks a point of a stream, with its time.
+// Streams and events, the same words on every kind of device: a stream runs what is enqueued on it
+// in order; an event marks a point of a stream, with its time.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ public:
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
-    // Enqueues: what follows on this stream starts when the record of `event` that is the latest now
-    // is reached. The event must live until then.
+    // Enqueues: what follows on this stream starts when the record of `event` that is the latest
+    // now is reached. The event must live until then.
     virtual void wait(const Event& event) = 0;
     // Blocks the calling thread until the queue is empty. Throws what the stream has thrown.
     virtual void sync() = 0;

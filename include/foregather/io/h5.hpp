@@ -28,7 +28,7 @@ using Attribute = base::Unique<hid_t, H5Closer<H5Aclose>>;
 using Object = base::Unique<hid_t, H5Closer<H5Oclose>>;
 
 // Throws Error(status): "HDF5 failed to <attempted>: <its error stack, innermost first>", with
-// advice where the stack shows that the file system refuses locks. Empties the stack.
+// advice where the stack shows that a lock was refused, or the like: one line. Empties the stack.
 [[noreturn]] void raise_h5(const std::string& attempted, base::Status status, base::Where where);
 
 // Passes on a return code of HDF5 (hid_t, herr_t, htri_t, sizes), or throws Error(status) when it
@@ -50,8 +50,9 @@ std::string library_version();
 void close(File& file, const std::string& path);
 
 // Opens for reading, by this process alone (POSIX driver), so that other jobs may read it as well.
-// Throws Error(refused) naming `kind` ("weights file"), the path and the reason.
-File open_input(const std::string& path, const std::string& kind);
+// Throws Error(refused) naming `kind` ("weights file"), the path and the reason; and `maker`, the
+// tool that makes such files, if it is told, when this one is no HDF5 file.
+File open_input(const std::string& path, const std::string& kind, const std::string& maker = "");
 
 // Creates or truncates, through MPI-IO, with format bounds v110. Collective over `comm`. MPI-IO
 // also for one process: with these bounds the POSIX driver would mark the file as open for writing,
@@ -61,7 +62,7 @@ File create_shared(const std::string& path, MPI_Comm comm);
 File open_shared(const std::string& path, MPI_Comm comm);
 
 // Object creation properties without time stamps, so that equal content gives equal files.
-// `property_class` is H5P_DATASET_CREATE or H5P_GROUP_CREATE.
+// `property_class` is H5P_FILE_CREATE, H5P_DATASET_CREATE or H5P_GROUP_CREATE.
 Plist timeless(hid_t property_class);
 
 } // namespace foregather::io

@@ -108,4 +108,8 @@ void write_attribute(hid_t object, const std::string& attribute, const std::stri
 void write_attribute(hid_t object, const std::string& attribute, std::int64_t value);
 void write_attribute(hid_t object, const std::string& attribute, double value);
 
+// Gives a scalar attribute that exists another value, where it stands: no object moves or grows.
+void overwrite_attribute(hid_t object, const std::string& attribute, std::int64_t value);
+void overwrite_attribute(hid_t object, const std::string& attribute, double value);
+
 } // namespace foregather::io

@@ -101,9 +101,11 @@ public:
     void flush();
     // Collective; blocks. Flushes; rank 0 reads what is stored per document; every rank returns it.
     Summary summarise();
-    // Collective; blocks. Flushes and closes; rank 0 adds the attributes of /score, the tables and
-    // texts (rank 0's count), marks the file complete and renames it. Throws AgreedError(failed),
-    // and then PATH.part stays, and what was at PATH. Nothing may be written afterwards.
+    // Collective; blocks. Flushes and closes; rank 0 adds the tables and texts (rank 0's count),
+    // each of them directly in /timing or /provenance, fills in the attributes of /score, changes
+    // the root's attribute `complete` from 0 to 1 and renames the file. Killed at any moment of it,
+    // the run leaves a PATH.part that opens. Throws AgreedError(failed), and then PATH.part stays,
+    // and what was at PATH. Nothing may be written afterwards.
     void finish(const std::optional<Summary>& summary, const std::vector<Table>& tables,
                 const std::vector<Text>& texts);
 

@@ -47,8 +47,27 @@ struct Layout {
     std::vector<std::byte> fill;     // one element of `type`; empty: zeros
 };
 
-// Each creates the groups on its way, in a file that this process alone has open for writing, and
-// returns bytes written. Throws Error(failed) naming the path, also when columns differ in length.
+// An object that is written but stands nowhere yet: nothing in its file refers to it, and it is
+// gone when it is closed before it is put into its place.
+struct Unplaced {
+    std::string path; // its place
+    Object object;
+    std::int64_t bytes = 0; // written
+};
+// All of these are for a file that this process alone has open for writing. Each throws
+// Error(failed) naming the path, also when columns differ in length.
+Unplaced make_table(const File& file, const Table& table);
+Unplaced make_text(const File& file, const Text& text);
+// Puts an object into its place, in a group that exists and has none of that name.
+void place(const File& file, const Unplaced& made);
+
+// Creates a group with room in its header for links to come: while they are no more than
+// `roomy_links`, with names of 24 bytes on average, a link changes the header in its place and
+// nothing else.
+inline constexpr unsigned roomy_links = 32;
+void create_roomy_group(const File& file, const std::string& path);
+
+// Make and place at once, with the groups on the way. The first two return bytes written.
 std::int64_t write_table(const File& file, const Table& table);
 std::int64_t write_text(const File& file, const Text& text);
 Dataset create_dataset(const File& file, const Layout& layout);

@@ -22,9 +22,10 @@ struct Start {
 // throws base::Error otherwise, mesh::AgreedError when every rank holds it.
 base::Status run(const deck::Deck& deck, const Start& start);
 
-// `--check`: the resolved deck, the units, the memory and disk plan for that many ranks, as text. Needs
-// no MPI and reads no weights. Throws base::Error(refused).
-std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks, int ranks_per_node);
+// `--check`: the resolved deck, the units, the memory and disk plan for that many ranks, as text.
+// Needs no MPI and reads no weights. Throws base::Error(refused).
+std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks,
+                  int ranks_per_node);
 
 // `--version`.
 std::string version_text();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane: small typed collectives for the main thread, on a communicator of their own, so
-// that they never queue behind a gather. All calls are collective and block, sleeping while they wait.
+// The control plane: small typed collectives for the main thread, on a communicator of their own,
+// so that they never queue behind a gather. All calls are collective and block, sleeping while they
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +40,13 @@ public:
     std::int64_t max(std::int64_t value) const;
     void barrier() const;
 
-    // Runs `work` on every rank. If it throws on any, every rank throws the AgreedError of the lowest
-    // such rank, named with its host when it is not rank 0. `work` must not call collectives.
+    // Runs `work` on every rank. If it throws on any, every rank throws the AgreedError of the
+    // lowest such rank, named with its host when it is not rank 0. `work` must not call
+    // collectives.
     void together(const std::function<void()>& work) const;
 
-    // Nanoseconds to add to this rank's `now` to get rank 0's: the middle of the quickest of several
-    // exchanges with it, one rank after another. Wrong by at most half of that exchange.
+    // Nanoseconds to add to this rank's `now` to get rank 0's: the middle of the quickest of
+    // several exchanges with it, one rank after another. Wrong by at most half of that exchange.
     std::int64_t clock_offset_ns(const std::function<std::int64_t()>& now) const;
 
     MPI_Comm comm() const { return comm_.handle(); }

@@ -19,14 +19,14 @@ struct LauncherClaim {
 // PMIX_SIZE (certain), then SLURM_NTASKS (a hint).
 std::optional<LauncherClaim> launcher_claim();
 
-// Does this process speak for the job before MPI is up? True for the launcher's rank 0, and without a
-// launcher.
+// Does this process speak for the job before MPI is up? True for the launcher's rank 0, and without
+// a launcher.
 bool speaks_before_mpi();
 
 class Session {
 public:
-    // Starts MPI. Throws Error(refused) when MPI_THREAD_MULTIPLE is not given, or when one rank came
-    // up where the launcher announced several (srun without --mpi=pmix starts lonely jobs).
+    // Starts MPI. Throws Error(refused) when MPI_THREAD_MULTIPLE is not given, or when one rank
+    // came up where the launcher announced several (srun without --mpi=pmix starts lonely jobs).
     Session(int* argc, char*** argv);
     // Finalizes, unless the stack is unwinding: a finalize would wait for ranks that never come.
     ~Session();

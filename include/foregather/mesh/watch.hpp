@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notices what collectives cannot: a rank that has fallen silent, and file work that no longer moves. A
-// thread of each rank sends a pulse to the next rank and listens to the one before it.
+// Notices what collectives cannot: a rank that has fallen silent, and file work that no longer
+// moves. A thread of each rank sends a pulse to the next rank and listens to the one before it.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,17 @@ namespace foregather::mesh {
 
 class Watch {
 public:
-    // Collective. A rank that sends nothing for 1.25 x timeout + 5 s (more than a gather's own limit, so
-    // that the gather names who is missing first), or file work that moves no byte for timeout_s, ends
-    // the job with one line on stderr.
+    // Collective. A rank that sends nothing for 1.25 x timeout + 5 s (more than a gather's own
+    // limit, so that the gather names who is missing first), or file work that moves no byte for
+    // timeout_s, ends the job with one line on stderr.
     Watch(const Topology& topology, double timeout_s);
     // Says goodbye and waits for the rank before to say so too, unless an exception is on its way.
     ~Watch();
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // Runs `work` under the progress watch: `moved` counts bytes and may be called from another thread;
-    // `what` names the work and the file. Blocks as long as `work` does.
+    // Runs `work` under the progress watch: `moved` counts bytes and may be called from another
+    // thread; `what` names the work and the file. Blocks as long as `work` does.
     void file_work(const std::string& what, const std::function<std::int64_t()>& moved,
                    const std::function<void()>& work);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One piece of memory that all ranks of a node-local group see: allocated by the group's first rank.
-// What lies in it and who writes when is the business of its users.
+// One piece of memory that all ranks of a node-local group see: allocated by the group's first
+// rank. What lies in it and who writes when is the business of its users.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct WindowCloser {
 
 class SharedWindow {
 public:
-    // Collective over `group`, whose ranks are all on one node; blocks. Memory is zero, page-aligned,
-    // and placed by whoever touches a page first.
+    // Collective over `group`, whose ranks are all on one node; blocks. Memory is zero,
+    // page-aligned, and placed by whoever touches a page first.
     SharedWindow(MPI_Comm group, base::Bytes size);
 
     std::byte* data() const { return data_; }

@@ -26,9 +26,9 @@ struct PackView {
 class Transformer {
 public:
     // Allocates all activations for packs of at most max_tokens, and RoPE tables for documents of
-    // at most max_document tokens. The config and the chain are copied.
-    Transformer(const ModelConfig& config, const Chain& chain, device::Device& device,
-                base::Elements max_tokens, base::Elements max_document);
+    // at most max_document tokens. Blocks for the tables.
+    Transformer(ModelConfig config, Chain chain, device::Device& device, base::Elements max_tokens,
+                base::Elements max_document);
 
     // Enqueues one forward pass of a pack; does not block. A pack without tokens computes nothing
     // but acquires and releases every unit, so that all ranks gather alike; one without scored rows

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of gathers and computes as data: a pure function of the chain, the depth and the number of
-// passes, the same on every rank. It knows no maths, no memory and no time.
+// The order of gathers and computes as data: a pure function of the chain, the depth and the number
+// of passes, the same on every rank. It knows no maths, no memory and no time.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ struct Step {
     friend bool operator==(const Step&, const Step&) = default;
 };
 
-// Yields the steps of a run lazily. For use i: the gathers still missing for uses i .. i+depth, in that
-// order, then compute i. A unit that is in a slot, or on its way to one, is taken there. A gather goes to
-// the slot whose unit is used furthest ahead (a free one first), never to one used in between: with
-// depth + 1 slots there always is one (Belady's rule, "A study of replacement algorithms", 1966). The
-// chain goes on across passes: the last uses of a pass gather for the first of the next.
+// Yields the steps of a run lazily. For use i: the gathers still missing for uses i .. i+depth, in
+// that order, then compute i. A unit that is in a slot, or on its way to one, is taken there. A
+// gather goes to the slot whose unit is used furthest ahead (a free one first), never to one used
+// in between: with depth + 1 slots there always is one (Belady's rule, "A study of replacement
+// algorithms", 1966). The chain goes on across passes: the last uses of a pass gather for the first
+// of the next.
 class Schedule {
 public:
     // uses: the units of one pass in the order of use; the pass is repeated `passes` times. A depth
@@ -57,7 +58,8 @@ private:
     std::int64_t ahead_ = 0;                      // next to look after, in use_ .. use_ + depth_
 };
 
-// Steps in words, one line each, for `--check`: "gather  use 3 layer.2 -> slot 1". At most `limit` lines.
+// Steps in words, one line each, for `--check`: "gather  use 3 layer.2 -> slot 1". At most `limit`
+// lines.
 std::string describe(Schedule schedule, const std::vector<std::string>& unit_names, int limit);
 
 } // namespace foregather::schedule

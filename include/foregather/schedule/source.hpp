@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three sources of weights: gathered by a schedule, resident on one rank, or read in place from a
-// window that ranks of a node share. All keep the same record of what they did.
+// The three sources of weights: gathered by a schedule, resident on one rank, or read in place from
+// a window that ranks of a node share. All keep the same record of what they did.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@
 namespace foregather::schedule {
 
 struct SourceOptions {
-    std::vector<base::UnitId> uses;      // of one pass
+    std::vector<base::UnitId> uses; // of one pass
     std::int64_t passes = 0;
-    int depth = 1;                       // as the deck asks; clamped by the schedule
-    std::int64_t judged_compute_ns = 0;  // shortest compute that the verdict judges
-    std::int64_t timeline_passes = 0;    // spans kept; 0 = none
+    int depth = 1;                      // as the deck asks; clamped by the schedule
+    std::int64_t judged_compute_ns = 0; // shortest compute that the verdict judges
+    std::int64_t timeline_passes = 0;   // spans kept; 0 = none
 };
 
 // Times every use with events and feeds the witness. At most two passes may be uncollected.
@@ -61,7 +61,8 @@ protected:
 
     TimedSource(const SourceOptions& options, device::Device& device, int depth, bool moves);
 
-    // Makes the weights of the use's unit available on `compute`, and fills the record's gather part.
+    // Makes the weights of the use's unit available on `compute`, and fills the record's gather
+    // part.
     virtual base::ConstSlab fetch(Entry& entry, device::Stream& compute) = 0;
 
     Entry& entry(std::int64_t use);
@@ -89,16 +90,18 @@ private:
     bool acquired_ = false;
 };
 
-// Runs a Schedule: gathers on a stream of its own, into depth + 1 slots. This is where the gather of use
-// i + depth is enqueued, before compute i.
+// Runs a Schedule: gathers on a stream of its own, into depth + 1 slots. This is where the gather
+// of use i + depth is enqueued, before compute i.
 class Prefetcher final : public TimedSource {
 public:
-    // Where this rank's part of each unit lies, and memory for the slots: [slots][plan.largest_unit].
+    // Where this rank's part of each unit lies, and memory for the slots:
+    // [slots][plan.largest_unit].
     struct GatherMemory {
         std::function<base::ConstSlab(base::UnitId)> part;
         base::Slab slots;
     };
-    // All references and memory must outlive this object, and the streams must be drained before it goes.
+    // All references and memory must outlive this object, and the streams must be drained before it
+    // goes.
     Prefetcher(const SourceOptions& options, const std::vector<shard::UnitSpec>& units,
                const shard::ArenaPlan& plan, GatherMemory memory, comm::Communicator& communicator,
                device::Device& device, device::Stream& gather);
@@ -122,18 +125,18 @@ private:
         base::UnitId unit = -1;
         std::int64_t gathered_for = -1; // the use whose entry holds the gather's events
         std::int64_t sequence = 0;
-        std::int64_t last_use = -1;     // the latest use that computed from it
+        std::int64_t last_use = -1; // the latest use that computed from it
     };
     std::vector<Slot> slots_;
     std::int64_t evicted_ = 0;
 };
 
-// Whole units lie in memory: with one rank the shard is the unit, with a shared window the parts of a
-// unit are adjacent. Nothing is gathered; views point into the arena.
+// Whole units lie in memory: with one rank the shard is the unit, with a shared window the parts of
+// a unit are adjacent. Nothing is gathered; views point into the arena.
 class InPlaceSource final : public TimedSource {
 public:
-    // arena [plan.whole_elements]. ready(unit, stream) enqueues a wait until the unit's parts are there;
-    // may be empty when they are already.
+    // arena [plan.whole_elements]. ready(unit, stream) enqueues a wait until the unit's parts are
+    // there; may be empty when they are already.
     using Ready = std::function<void(base::UnitId, device::Stream&)>;
     InPlaceSource(const SourceOptions& options, const shard::ArenaPlan& plan, base::ConstSlab arena,
                   device::Device& device, Ready ready);

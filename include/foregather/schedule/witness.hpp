@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the prefetch did, read off sequence numbers and clocks: issued ahead, begun ahead, late, exposed,
-// overlapped, and the verdict. It is fed one use at a time and holds a bounded history.
+// What the prefetch did, read off sequence numbers and clocks: issued ahead, begun ahead, late,
+// exposed, overlapped, and the verdict. It is fed one use at a time and holds a bounded history.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace foregather::schedule {
 
-// One use as it happened on this rank. Times in ns on the rank's clock; 0 where there was no gather.
+// One use as it happened on this rank. Times in ns on the rank's clock; 0 where there was no
+// gather.
 struct UseRecord {
     std::int64_t use = 0;
     std::int64_t pass = 0;
@@ -21,7 +22,8 @@ struct UseRecord {
     bool gathered = false;  // a gather was issued for this use; else its unit was there already
     bool has_tokens = true; // this rank computed something in this pass
     base::Bytes received;   // by this use's gather
-    std::int64_t gather_sequence = 0; // of the gather that brought the unit, maybe for an earlier use
+    std::int64_t gather_sequence =
+        0; // of the gather that brought the unit, maybe for an earlier use
     std::int64_t compute_sequence = 0;
     std::int64_t gather_issued = 0, gather_begin = 0, gather_end = 0;
     std::int64_t slot_free = 0; // when the slot's last use before this gather had ended
@@ -33,22 +35,23 @@ std::string name_of(Verdict verdict);
 
 struct PrefetchFigures {
     Verdict verdict = Verdict::inert;
-    std::string reason;              // why, naming the use where one is wrong
-    bool order_wrong = false;        // the order of issue, which is exact, was not as scheduled
-    int requested = 0;               // depth in force
-    std::int64_t issued_ahead = 0;   // the least over all uses that had `requested` uses left
-    double begun_ahead = 0;          // median over judged uses
-    double begun_share = 0;          // of judged uses, with at least one begun ahead
+    std::string reason;            // why, naming the use where one is wrong
+    bool order_wrong = false;      // the order of issue, which is exact, was not as scheduled
+    int requested = 0;             // depth in force
+    std::int64_t issued_ahead = 0; // the least over all uses that had `requested` uses left
+    double begun_ahead = 0;        // median over judged uses
+    double begun_share = 0;        // of judged uses, with at least one begun ahead
     std::int64_t judged = 0;
     double late_median_s = 0, late_p95_s = 0;
-    // Gathers issued; of these ahead, before the compute of the use before was; of these exposed in part.
+    // Gathers issued; of these ahead, before the compute of the use before was; of these exposed in
+    // part.
     std::int64_t gathers = 0, ahead_gathers = 0, exposed_gathers = 0;
     std::int64_t computes = 0; // uses in which this rank computed something
     double exposed_s = 0, overlapped_s = 0, gather_s = 0, compute_s = 0;
 };
 
-// Samples for quantiles in bounded memory: beyond the limit every second one is dropped and the stride
-// of what is kept doubles, the same way in every run.
+// Samples for quantiles in bounded memory: beyond the limit every second one is dropped and the
+// stride of what is kept doubles, the same way in every run.
 class Samples {
 public:
     void add(double value);
@@ -68,8 +71,8 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record);
 
 class Witness {
 public:
-    // depth: in force; judged_compute_ns: shortest compute that is judged (2 ms on the host, 20 us on
-    // cuda); moves: false where nothing is gathered, and the verdict is `inert`.
+    // depth: in force; judged_compute_ns: shortest compute that is judged (2 ms on the host, 20 us
+    // on cuda); moves: false where nothing is gathered, and the verdict is `inert`.
     Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves);
 
     void add(const UseRecord& record); // in the order of uses

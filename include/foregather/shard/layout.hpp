@@ -10,9 +10,9 @@
 
 namespace foregather::shard {
 
-// A unit of `whole` elements over `ranks` ranks: padded to ranks x alignment, rank r owns the r-th of
-// equal contiguous parts. Padding ends the unit and may cover whole ranks when the unit is small;
-// owned() clips it, so no caller tests for it.
+// A unit of `whole` elements over `ranks` ranks: padded to ranks x alignment, rank r owns the r-th
+// of equal contiguous parts. Padding ends the unit and may cover whole ranks when the unit is
+// small; owned() clips it, so no caller tests for it.
 class ShardLayout {
 public:
     ShardLayout(base::Elements whole, int ranks);
@@ -33,9 +33,9 @@ struct Slice {
     const TensorPart* part = nullptr; // points into the unit's spec
     std::int64_t first_row = 0;       // of the tensor in the file
     std::int64_t rows = 0;
-    base::Elements skip = 0;          // elements of the first row that come before the stretch
+    base::Elements skip = 0; // elements of the first row that come before the stretch
     base::Elements elements = 0;
-    base::Elements into = 0;          // offset in the rank's part
+    base::Elements into = 0; // offset in the rank's part
 };
 std::vector<Slice> slices_of(const UnitSpec& unit, const ShardLayout& layout, int rank);
 

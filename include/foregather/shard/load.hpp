@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a rank's part of a unit from the weights file: only the rows that touch it, piece by piece.
+// Reading a rank's part of a unit from the weights file: only the rows that touch it, piece by
+// piece.
 #pragma once
 
 #include <cstddef>

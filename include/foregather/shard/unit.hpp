@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit is what is gathered at once: parts of tensors laid flat in one buffer. The layout depends on
-// the model and the deck alone, never on how many ranks share it.
+// A unit is what is gathered at once: parts of tensors laid flat in one buffer. The layout depends
+// on the model and the deck alone, never on how many ranks share it.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ inline constexpr base::Elements alignment = 128;
 
 // Rows [first_row, first_row + rows) of a tensor of the weights file, at `offset` of the unit.
 struct TensorPart {
-    std::string tensor;    // Hugging Face name
-    base::Shape shape;     // of the whole tensor
+    std::string tensor; // Hugging Face name
+    base::Shape shape;  // of the whole tensor
     std::int64_t first_row = 0;
     std::int64_t rows = 0; // along the first dimension
     base::Elements offset = 0;

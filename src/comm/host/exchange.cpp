@@ -23,8 +23,8 @@ Exchange::Exchange(MPI_Comm group, std::vector<int> weights, const MpiOptions& o
     block_ = base::Unique<MPI_Datatype, TypeCloser>(block);
 }
 
-void Exchange::run(const std::byte* own, base::Bytes share, std::byte* full, const std::string& what,
-                   Clock::time_point begin) {
+void Exchange::run(const std::byte* own, base::Bytes share, std::byte* full,
+                   const std::string& what, Clock::time_point begin) {
     if (share.count % block_bytes != 0) {
         base::fail("the " + what + ": a part of " + std::to_string(share.count) +
                    " bytes is no multiple of " + std::to_string(block_bytes));
@@ -38,7 +38,8 @@ void Exchange::run(const std::byte* own, base::Bytes share, std::byte* full, con
     std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), 0);
     MPI_Request request = MPI_REQUEST_NULL;
     mesh::check(MPI_Iallgatherv(own, counts[static_cast<std::size_t>(rank_)], block_.handle(), full,
-                                counts.data(), starts.data(), block_.handle(), comm_.handle(), &request),
+                                counts.data(), starts.data(), block_.handle(), comm_.handle(),
+                                &request),
                 "start the " + what);
     ++sequence_;
     const auto done = [&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One all-gather over MPI, run on the calling thread: MPI_Iallgatherv with a loop of test and short
-// sleep. A blocking call would spin on the core that computes, and without tests MPI makes no progress.
+// sleep. A blocking call would spin on the core that computes, and without tests MPI makes no
+// progress.
 #pragma once
 
 #include <vector>
@@ -23,12 +24,12 @@ struct TypeCloser {
 
 class Exchange {
 public:
-    // Collective over `group`, which is duplicated. weights: how many equal shares each of its ranks
-    // brings (all 1, or the ranks of each node).
+    // Collective over `group`, which is duplicated. weights: how many equal shares each of its
+    // ranks brings (all 1, or the ranks of each node).
     Exchange(MPI_Comm group, std::vector<int> weights, const MpiOptions& options);
 
-    // Gathers `own` from all ranks into `full`, in rank order. share: bytes of one equal share. Blocks;
-    // ends the job, naming who is missing, past the time limit counted from `begin`.
+    // Gathers `own` from all ranks into `full`, in rank order. share: bytes of one equal share.
+    // Blocks; ends the job, naming who is missing, past the time limit counted from `begin`.
     void run(const std::byte* own, base::Bytes share, std::byte* full, const std::string& what,
              Clock::time_point begin);
 

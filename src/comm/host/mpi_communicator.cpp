@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain transport: every rank exchanges its part with every other, on its gather stream's thread.
+// The plain transport: every rank exchanges its part with every other, on its gather stream's
+// thread.
 #include <foregather/comm/mpi_communicator.hpp>
 
 #include <foregather/device/host_stream.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of a node share slots and lay their parts side by side: the node's first rank exchanges whole
-// node blocks with the first ranks of other nodes, so that a byte crosses the network once per node, and
-// inside a node nothing is copied.
+// Ranks of a node share slots and lay their parts side by side: the node's first rank exchanges
+// whole node blocks with the first ranks of other nodes, so that a byte crosses the network once
+// per node, and inside a node nothing is copied.
 #include <atomic>
 
 #include <foregather/comm/mpi_communicator.hpp>
@@ -21,10 +21,12 @@ public:
           window_(node, {8 * (1 + static_cast<std::int64_t>(node_.size()))}),
           names_(node_.gather(own_name())) {
         MPI_Comm leaders = MPI_COMM_NULL;
-        mesh::check(MPI_Comm_split(group, node_.first() ? 0 : MPI_UNDEFINED, group_.rank(), &leaders),
-                    "find the first ranks of the nodes");
+        mesh::check(
+            MPI_Comm_split(group, node_.first() ? 0 : MPI_UNDEFINED, group_.rank(), &leaders),
+            "find the first ranks of the nodes");
         std::vector<int> ranks_of_node;
-        for (const std::int64_t ranks : group_.gather(std::int64_t{node_.first() ? node_.size() : 0})) {
+        for (const std::int64_t ranks :
+             group_.gather(std::int64_t{node_.first() ? node_.size() : 0})) {
             if (ranks > 0) {
                 ranks_of_node.push_back(static_cast<int>(ranks));
             }
@@ -44,13 +46,12 @@ private:
     void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                        device::Stream& stream) override {
         const std::int64_t turn = ++turns_;
-        device::host_stream(stream).enqueue([this, shard, full, turn, what = std::move(what)] {
-            run(shard, full, turn, what);
-        });
+        device::host_stream(stream).enqueue(
+            [this, shard, full, turn, what = std::move(what)] { run(shard, full, turn, what); });
     }
 
-    // The stream has waited until this rank's compute is done with the slot: say so by coming to the turn,
-    // and the leader overwrites the slot once all ranks of the node have come.
+    // The stream has waited until this rank's compute is done with the slot: say so by coming to
+    // the turn, and the leader overwrites the slot once all ranks of the node have come.
     void run(base::ConstSlab shard, base::Slab full, std::int64_t turn, const std::string& what) {
         const auto begin = Clock::now();
         std::atomic_ref(cell(node_.rank())).store(turn, std::memory_order_release);

@@ -41,7 +41,8 @@ void RollCall::answer(std::int64_t sequence) {
         mesh::check(MPI_Recv(&asked, 1, MPI_INT64_T, status.MPI_SOURCE, question, comm_.handle(),
                              MPI_STATUS_IGNORE),
                     "receive a question");
-        // Eight bytes go eagerly: this returns although the other side has not asked to receive yet.
+        // Eight bytes go eagerly: this returns although the other side has not asked to receive
+        // yet.
         mesh::check(MPI_Send(&sequence, 1, MPI_INT64_T, status.MPI_SOURCE, reply, comm_.handle()),
                     "answer a question");
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has arrived at a collective that does not end: asked and answered by point-to-point messages of
-// ranks that are waiting in one. A rank that answers with an earlier number, or not at all, is missing.
+// Who has arrived at a collective that does not end: asked and answered by point-to-point messages
+// of ranks that are waiting in one. A rank that answers with an earlier number, or not at all, is
+// missing.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace foregather::comm {
 
-// This process in messages: "rank 3 (host)", by its number in the whole job, whatever group it acts in.
+// This process in messages: "rank 3 (host)", by its number in the whole job, whatever group it acts
+// in.
 std::string own_name();
 
 class RollCall {
@@ -21,8 +23,8 @@ public:
     // Cheap when there are none. Does not block.
     void answer(std::int64_t sequence);
 
-    // Asks all ranks and listens for two seconds, answering meanwhile. Returns "rank 1 (host) did not
-    // arrive" with all that are missing, or that all arrived and the transport itself is stuck.
+    // Asks all ranks and listens for two seconds, answering meanwhile. Returns "rank 1 (host) did
+    // not arrive" with all that are missing, or that all arrived and the transport itself is stuck.
     std::string missing(std::int64_t sequence);
 
     // After missing(): is this the lowest rank of those that arrived? It alone speaks.

@@ -45,8 +45,7 @@ void SharedBoard::post(base::UnitId unit, std::uint64_t epoch) {
 
 void SharedBoard::wait(base::UnitId unit, std::uint64_t epoch, const std::string& what,
                        device::Stream& stream) {
-    device::host_stream(stream).enqueue(
-        [this, unit, epoch, what] { wait_now(unit, epoch, what); });
+    device::host_stream(stream).enqueue([this, unit, epoch, what] { wait_now(unit, epoch, what); });
 }
 
 void SharedBoard::wait_now(base::UnitId unit, std::uint64_t epoch, const std::string& what) {
@@ -60,10 +59,13 @@ void SharedBoard::wait_now(base::UnitId unit, std::uint64_t epoch, const std::st
         }
         std::string missing;
         for (int m = r; m < size_; ++m) {
-            missing += posted(m) ? "" : (missing.empty() ? "" : ", ") + names_[static_cast<std::size_t>(m)];
+            missing += posted(m)
+                           ? ""
+                           : (missing.empty() ? "" : ", ") + names_[static_cast<std::size_t>(m)];
         }
         auto teller = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window_.data()));
-        give_up("wait for " + what, timeout_s_, missing + " did not load its part", teller.fetch_add(1) == 0);
+        give_up("wait for " + what, timeout_s_, missing + " did not load its part",
+                teller.fetch_add(1) == 0);
     }
 }
 

@@ -49,7 +49,8 @@ void give_up(const std::string& what, double timeout_s, const std::string& missi
 
 void pace(base::Bytes received, double bytes_per_second, Clock::time_point begin) {
     if (bytes_per_second > 0) {
-        const std::chrono::duration<double> wire(static_cast<double>(received.count) / bytes_per_second);
+        const std::chrono::duration<double> wire(static_cast<double>(received.count) /
+                                                 bytes_per_second);
         std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(wire));
     }
 }

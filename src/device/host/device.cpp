@@ -18,7 +18,8 @@ class HostMemory final : public Memory {
 public:
     explicit HostMemory(base::Bytes size) : size_(size) {
         const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
-        data_ = static_cast<std::byte*>(std::aligned_alloc(page, (wanted + page - 1) / page * page));
+        data_ =
+            static_cast<std::byte*>(std::aligned_alloc(page, (wanted + page - 1) / page * page));
         if (data_ == nullptr) {
             throw std::bad_alloc();
         }
@@ -62,7 +63,8 @@ private:
     }
     void do_copy(base::View<const std::byte> from, base::View<std::byte> to,
                  Stream& stream) override {
-        host_stream(stream).enqueue([from, to] { std::copy(from.begin(), from.end(), to.begin()); });
+        host_stream(stream).enqueue(
+            [from, to] { std::copy(from.begin(), from.end(), to.begin()); });
     }
 
     int threads_;

@@ -78,9 +78,8 @@ void HostEvent::wait_host() const {
 }
 
 std::function<void()> HostEvent::waiter() const {
-    return [state = state_, record = recorded_, fault = fault_] {
-        wait_for(*state, record, *fault);
-    };
+    return
+        [state = state_, record = recorded_, fault = fault_] { wait_for(*state, record, *fault); };
 }
 
 Worker::Worker(std::string name, int threads, std::shared_ptr<Fault> fault)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host device's moving parts: a fault that all streams share, events, workers and their helpers.
+// The host device's moving parts: a fault that all streams share, events, workers and their
+// helpers.
 #pragma once
 
 #include <atomic>
@@ -92,8 +93,7 @@ public:
     void wait(const Event& event) override;
     void sync() override;
     void enqueue(std::function<void()> work) override;
-    void parallel(std::int64_t blocks,
-                  const std::function<void(std::int64_t, int)>& body) override;
+    void parallel(std::int64_t blocks, const std::function<void(std::int64_t, int)>& body) override;
     int threads() const override { return team_.size(); }
     int threads_seen() const override { return team_.seen(); }
 

@@ -101,7 +101,7 @@ void HostKernels::do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids 
     const Elements shared_by = heads / shape.kv_heads;
     const Elements tokens = static_cast<Elements>(q.size()) / (heads * dim);
     const Elements query_blocks = blocks_of(tokens, query_block);
-    const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
     device::HostStream& host = checked(stream);
     host.enqueue([=, this, &host] {
         check_offsets(offsets, tokens);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gather over MPI against its definition, in stream order, beside computes that run; what it refuses,
-// counts and paces. What it is used for is in tests/mpi/schedule.
-#include <gtest/gtest.h>
-
+// The gather over MPI against its definition, in stream order, beside computes that run; what it
+// refuses, counts and paces. What it is used for is in tests/mpi/schedule.
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/comm/mpi_communicator.hpp>
@@ -30,7 +30,8 @@ protected:
         return static_cast<float>((rank * 7919 + static_cast<int>(i) * 31 + salt) % 100'003);
     }
 
-    // Gathers parts of n elements on `communicator` and counts elements that differ from the definition.
+    // Gathers parts of n elements on `communicator` and counts elements that differ from the
+    // definition.
     std::int64_t wrong_elements(comm::Communicator& communicator, base::Elements n, int salt) {
         const device::Buffer<float> shard(*device_, n, "shard");
         const device::Buffer<float> full(*device_, n * communicator.size(), "full");
@@ -38,13 +39,14 @@ protected:
             shard.view()[static_cast<std::size_t>(i)] = element(communicator.rank(), i, salt);
         }
         std::fill(full.view().begin(), full.view().end(), -1.0F);
-        communicator.all_gather(base::slab(shard.view()), base::slab(full.view()), "gather of a test",
-                                *gather_);
+        communicator.all_gather(base::slab(shard.view()), base::slab(full.view()),
+                                "gather of a test", *gather_);
         gather_->sync();
         std::int64_t wrong = 0;
         for (int r = 0; r < communicator.size(); ++r) {
             for (base::Elements i = 0; i < n; ++i) {
-                wrong += full.view()[static_cast<std::size_t>(r * n + i)] != element(r, i, salt) ? 1 : 0;
+                wrong +=
+                    full.view()[static_cast<std::size_t>(r * n + i)] != element(r, i, salt) ? 1 : 0;
             }
         }
         return wrong;
@@ -128,14 +130,16 @@ TEST_F(AllGatherTest, does_not_begin_before_what_its_stream_waits_for) {
     const auto written = device_->event();
     device::host_stream(*compute).enqueue([&] {
         std::this_thread::sleep_for(20ms);
-        std::fill(shard.view().begin(), shard.view().end(), 1.0F + static_cast<float>(tests::rank()));
+        std::fill(shard.view().begin(), shard.view().end(),
+                  1.0F + static_cast<float>(tests::rank()));
     });
     written->record(*compute);
     gather_->wait(*written);
     communicator->all_gather(base::slab(shard.view()), base::slab(full.view()), "gather", *gather_);
     gather_->sync();
     for (int r = 0; r < tests::ranks(); ++r) {
-        EXPECT_EQ(full.view()[static_cast<std::size_t>(r * 128 + 127)], 1.0F + static_cast<float>(r));
+        EXPECT_EQ(full.view()[static_cast<std::size_t>(r * 128 + 127)],
+                  1.0F + static_cast<float>(r));
     }
 }
 
@@ -155,7 +159,8 @@ TEST_F(AllGatherTest, refuses_parts_that_do_not_make_the_whole) {
     const base::Slab part = base::slab(shard.view());
     EXPECT_TRUE(refused(part, base::slab(full.view()))) << "too large";
     EXPECT_TRUE(refused(part, base::slab(full.first(whole - 128)))) << "too small";
-    EXPECT_TRUE(refused(part, {base::slab(full.view()).data, whole, base::DType::bf16})) << "other type";
+    EXPECT_TRUE(refused(part, {base::slab(full.view()).data, whole, base::DType::bf16}))
+        << "other type";
     EXPECT_FALSE(refused(part, base::slab(full.first(whole))));
     gather_->sync();
     EXPECT_EQ(communicator->gathers_enqueued(), 1) << "what was refused was not enqueued";
@@ -191,7 +196,8 @@ TEST_F(AllGatherTest, a_link_rate_makes_it_take_as_long_as_the_bytes_would) {
 TEST_F(AllGatherTest, a_slow_rank_is_waited_for) {
     const auto communicator = comm::make_mpi_communicator(MPI_COMM_WORLD, {.timeout_s = 30});
     if (tests::rank() == tests::ranks() - 1) {
-        std::this_thread::sleep_for(700ms); // longer than the half second after which ranks ask around
+        std::this_thread::sleep_for(
+            700ms); // longer than the half second after which ranks ask around
     }
     EXPECT_EQ(wrong_elements(*communicator, 128, 3), 0);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gather of ranks that share nodes, on pretended nodes of one machine: slots are shared, one rank of
-// each node gathers for all, and no slot is overwritten while a rank of its node still computes from it.
-#include <gtest/gtest.h>
-
+// The gather of ranks that share nodes, on pretended nodes of one machine: slots are shared, one
+// rank of each node gathers for all, and no slot is overwritten while a rank of its node still
+// computes from it.
 #include <chrono>
 #include <memory>
+
+#include <gtest/gtest.h>
 
 #include <foregather/comm/mpi_communicator.hpp>
 
@@ -23,8 +24,9 @@ class NodeGatherTest : public testing::TestWithParam<int> {
 protected:
     NodeGatherTest() {
         MPI_Comm node = MPI_COMM_NULL;
-        mesh::check(MPI_Comm_split(MPI_COMM_WORLD, tests::rank() / GetParam(), tests::rank(), &node),
-                    "pretend nodes");
+        mesh::check(
+            MPI_Comm_split(MPI_COMM_WORLD, tests::rank() / GetParam(), tests::rank(), &node),
+            "pretend nodes");
         node_ = mesh::Comm(node);
         mesh::check(MPI_Comm_size(node, &node_size_), "ask for a node's size");
     }
@@ -71,7 +73,8 @@ TEST_P(NodeGatherTest, a_rank_that_computes_longer_than_its_neighbours_keeps_its
 
 TEST_P(NodeGatherTest, no_delay_changes_a_bit) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
-        const auto communicator = this->communicator(); // it knows the slots of one run by their addresses
+        const auto communicator =
+            this->communicator(); // it knows the slots of one run by their addresses
         std::mt19937_64 shared(seed);
         tests::ToyOptions options;
         options.depth = static_cast<int>(shared() % 4);
@@ -81,8 +84,8 @@ TEST_P(NodeGatherTest, no_delay_changes_a_bit) {
             return microseconds(own() % 2 == 0 ? 0 : own() % 400);
         };
         tests::DelayedCommunicator delayed(*communicator, own(), microseconds(own() % 400));
-        tests::ToyRun run(delayed, tests::toy_model(5, static_cast<int>(shared() % 3), 200), options,
-                          node_.handle());
+        tests::ToyRun run(delayed, tests::toy_model(5, static_cast<int>(shared() % 3), 200),
+                          options, node_.handle());
         const tests::ToyWatch& watch = run.run();
         EXPECT_EQ(watch.wrong, 0) << "seed " << seed;
         EXPECT_EQ(watch.sum, run.expected_sum()) << "seed " << seed;
@@ -99,7 +102,8 @@ TEST_P(NodeGatherTest, counts_what_came_from_other_nodes_on_the_rank_that_fetche
     run.run();
     EXPECT_EQ(communicator->gathers_done(), 3);
     const base::Elements other_ranks = leads() ? tests::ranks() - node_size_ : 0;
-    EXPECT_EQ(communicator->bytes_received(), base::Bytes{4 * other_ranks * run.plan().shard_elements});
+    EXPECT_EQ(communicator->bytes_received(),
+              base::Bytes{4 * other_ranks * run.plan().shard_elements});
     EXPECT_TRUE(tests::agree(true));
 }
 

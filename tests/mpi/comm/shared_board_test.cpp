@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board of a shared window: a wait ends when all ranks have posted the unit's epoch, and what they
-// wrote before is there. Its time limit is in tests/self.
-#include <gtest/gtest.h>
-
+// The board of a shared window: a wait ends when all ranks have posted the unit's epoch, and what
+// they wrote before is there. Its time limit is in tests/self.
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include <foregather/comm/shared_board.hpp>
 #include <foregather/device/host_device.hpp>
@@ -21,7 +21,9 @@ namespace {
 
 class SharedBoardTest : public testing::Test {
 protected:
-    void enqueue(std::function<void()> work) { device::host_stream(*compute_).enqueue(std::move(work)); }
+    void enqueue(std::function<void()> work) {
+        device::host_stream(*compute_).enqueue(std::move(work));
+    }
     static bool last() { return tests::rank() == tests::ranks() - 1; }
 
     std::unique_ptr<device::Device> device_ = device::make_host_device(1);

@@ -55,7 +55,8 @@ TEST_F(ResultsFileTest, layout_is_whole_before_anything_is_written) {
     EXPECT_EQ(all_of<std::uint8_t>(part, "/provenance/packs_done"), Bytes(6, 0));
     EXPECT_EQ(raw_text(part, "/score/id"), raw_text(directory / "t.h5", "/id"));
     EXPECT_EQ(raw_text(part, "/provenance/deck_text"), "a deck");
-    EXPECT_FALSE(has_attribute(part, "/", "complete"));
+    EXPECT_EQ(number_attribute(part, "/", "complete"), 0.0);
+    EXPECT_TRUE(std::isnan(number_attribute(part, "/score", "loss")));
     EXPECT_FALSE(std::filesystem::exists(path));
     control.barrier();
 }

@@ -125,7 +125,7 @@ TEST_F(TableTest, files_grow_by_no_more_than_was_said) {
 
 TEST_F(TableTest, same_path_twice_is_an_error_that_names_it) {
     write_text(file, {"/a", "1"});
-    expect_error(base::Status::failed, {"create dataset /a"}, [&] {
+    expect_error(base::Status::failed, {"put /a into its place"}, [&] {
         write_text(file, {"/a", "2"});
     });
 }

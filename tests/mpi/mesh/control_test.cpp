@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane: each small collective against its definition, and together(), which turns an error of
-// one rank into the same error on all (field case j1).
-#include <gtest/gtest.h>
-
+// The control plane: each small collective against its definition, and together(), which turns an
+// error of one rank into the same error on all (field case j1).
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/mesh/control.hpp>
 
@@ -41,14 +41,18 @@ TEST(ControlTest, broadcasts_what_rank_zero_has) {
     const mesh::Control control(MPI_COMM_WORLD);
     const std::int64_t number = tests::rank() == 0 ? 5'000'000'000 : tests::rank();
     EXPECT_EQ(control.broadcast(number), 5'000'000'000);
-    const std::string deck = "[prefetch]\ndepth = 1\n" + std::string(1, '\0') + std::string(100'000, 'x');
-    EXPECT_EQ(control.broadcast(tests::rank() == 0 ? deck : "something else, longer or shorter"), deck);
+    const std::string deck =
+        "[prefetch]\ndepth = 1\n" + std::string(1, '\0') + std::string(100'000, 'x');
+    EXPECT_EQ(control.broadcast(tests::rank() == 0 ? deck : "something else, longer or shorter"),
+              deck);
     EXPECT_EQ(control.broadcast(tests::rank() == 0 ? std::string() : "not empty"), "");
 }
 
 TEST(ControlTest, gathers_texts_of_any_length_by_rank) {
     const mesh::Control control(MPI_COMM_WORLD);
-    const auto text = [](int r) { return std::string(static_cast<std::size_t>(r * r * 1000), 'a'); };
+    const auto text = [](int r) {
+        return std::string(static_cast<std::size_t>(r * r * 1000), 'a');
+    };
     const auto all = control.gather(text(tests::rank())); // rank 0's is empty
     ASSERT_EQ(all.size(), static_cast<std::size_t>(tests::ranks()));
     for (int r = 0; r < tests::ranks(); ++r) {
@@ -88,7 +92,9 @@ TEST(TogetherTest, runs_the_work_of_all_when_none_throws) {
     const mesh::Control control(MPI_COMM_WORLD);
     bool ran = false;
     base::Status status = base::Status::done;
-    EXPECT_EQ(agreed(control, [&] { ran = true; }, status), "");
+    EXPECT_EQ(agreed(
+                  control, [&] { ran = true; }, status),
+              "");
     EXPECT_TRUE(ran);
 }
 
@@ -157,7 +163,9 @@ TEST(TogetherTest, an_exception_that_is_no_error_of_ours_counts_as_failed) {
 TEST(TogetherTest, ranks_can_go_on_together_after_an_error) {
     const mesh::Control control(MPI_COMM_WORLD);
     base::Status status = base::Status::done;
-    EXPECT_NE(agreed(control, [] { base::fail("all of us"); }, status), "");
+    EXPECT_NE(agreed(
+                  control, [] { base::fail("all of us"); }, status),
+              "");
     EXPECT_EQ(control.sum(1), tests::ranks());
 }
 
@@ -177,6 +185,7 @@ TEST(DuplicateTest, returns_errors_instead_of_ending_the_job) {
     const mesh::Comm copy = mesh::duplicate(MPI_COMM_WORLD, "a test");
     int value = 0;
     const int nobody = tests::ranks();
-    EXPECT_THROW(mesh::check(MPI_Send(&value, 1, MPI_INT, nobody, 0, copy.handle()), "send to nobody"),
-                 base::Error);
+    EXPECT_THROW(
+        mesh::check(MPI_Send(&value, 1, MPI_INT, nobody, 0, copy.handle()), "send to nobody"),
+        base::Error);
 }

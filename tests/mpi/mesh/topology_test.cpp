@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks, nodes, shard groups and replicas on one node, at every size; a shard that does not divide the
-// ranks is refused by all alike.
-#include <gtest/gtest.h>
-
+// Ranks, nodes, shard groups and replicas on one node, at every size; a shard that does not divide
+// the ranks is refused by all alike.
 #include <algorithm>
 #include <set>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include <foregather/mesh/control.hpp>
 #include <foregather/mesh/topology.hpp>
@@ -88,7 +88,7 @@ TEST(TopologyTest, a_shard_that_does_not_divide_the_ranks_is_refused_on_every_ra
         std::string told;
         try {
             const mesh::Topology topology(shard, "deck.txt:4: mesh.shard");
-        } catch (const base::Error& error) {
+        } catch (const mesh::AgreedError& error) {
             EXPECT_EQ(error.status(), base::Status::refused);
             told = error.what();
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared windows: the same memory on every rank of the node, zero at first, page-aligned.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+
+#include <gtest/gtest.h>
 
 #include <foregather/mesh/control.hpp>
 #include <foregather/mesh/window.hpp>
@@ -39,13 +39,15 @@ TEST(SharedWindowTest, what_each_rank_writes_all_others_read) {
     const mesh::Control control(MPI_COMM_WORLD);
     const mesh::SharedWindow window(MPI_COMM_WORLD, {8 * words * tests::ranks()});
     for (std::int64_t i = 0; i < words; ++i) {
-        words_of(window, tests::rank())[i] = static_cast<std::uint64_t>(tests::rank() * 10'000 + i + 1);
+        words_of(window, tests::rank())[i] =
+            static_cast<std::uint64_t>(tests::rank() * 10'000 + i + 1);
     }
     control.barrier();
     std::int64_t wrong = 0;
     for (int r = 0; r < tests::ranks(); ++r) {
         for (std::int64_t i = 0; i < words; ++i) {
-            wrong += words_of(window, r)[i] != static_cast<std::uint64_t>(r * 10'000 + i + 1) ? 1 : 0;
+            wrong +=
+                words_of(window, r)[i] != static_cast<std::uint64_t>(r * 10'000 + i + 1) ? 1 : 0;
         }
     }
     EXPECT_EQ(wrong, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights read where they lie: on one rank from its own arena, on several from a window that they share.
-// Nothing is gathered, and the verdict says so.
-#include <gtest/gtest.h>
-
+// Weights read where they lie: on one rank from its own arena, on several from a window that they
+// share. Nothing is gathered, and the verdict says so.
 #include <chrono>
 #include <memory>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/comm/shared_board.hpp>
@@ -22,7 +22,8 @@ namespace {
 class InPlaceTest : public testing::Test {
 protected:
     // This rank's part of a unit, in an arena of whole units.
-    void fill_unit(const shard::ArenaPlan& plan, base::Slab arena, int rank, std::size_t unit) const {
+    void fill_unit(const shard::ArenaPlan& plan, base::Slab arena, int rank,
+                   std::size_t unit) const {
         const auto& place = plan.units[unit];
         const base::Elements first = rank * place.layout.per_rank();
         for (base::Elements e = first; e < first + place.layout.per_rank(); ++e) {
@@ -40,8 +41,7 @@ protected:
     tests::ToyOptions options_;
     tests::ToyWatch watch_;
     std::unique_ptr<device::Device> device_ = device::make_host_device(1);
-    std::unique_ptr<device::Stream> compute_ =
-        device_->stream("compute", device::Priority::normal);
+    std::unique_ptr<device::Stream> compute_ = device_->stream("compute", device::Priority::normal);
 };
 
 } // namespace
@@ -63,7 +63,8 @@ TEST_F(InPlaceTest, one_rank_reads_its_own_arena) {
 
 TEST_F(InPlaceTest, ranks_of_a_node_read_each_others_parts_once_they_are_posted) {
     const shard::ArenaPlan plan(model_.units, tests::ranks());
-    const mesh::SharedWindow window(MPI_COMM_WORLD, base::bytes_of(plan.whole_elements, base::DType::f32));
+    const mesh::SharedWindow window(MPI_COMM_WORLD,
+                                    base::bytes_of(plan.whole_elements, base::DType::f32));
     comm::SharedBoard board(MPI_COMM_WORLD, 5, 30);
     const base::Slab arena{window.data(), plan.whole_elements, base::DType::f32};
     std::thread loader([&] { // parts come while computes already wait for them

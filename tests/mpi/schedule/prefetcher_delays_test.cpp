@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever the times of gathers and computes, on whichever rank, no compute ever sees another bit: random
-// delays are put into both, from 200 seeds.
-#include <gtest/gtest.h>
-
+// Whatever the times of gathers and computes, on whichever rank, no compute ever sees another bit:
+// random delays are put into both, from 200 seeds.
 #include <chrono>
 #include <memory>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include <foregather/comm/mpi_communicator.hpp>
 

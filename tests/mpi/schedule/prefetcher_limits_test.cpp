@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Prefetcher at its limits: depths that are clamped, models of one unit, and uses in another order than
-// was agreed, which it refuses.
-#include <gtest/gtest.h>
-
+// The Prefetcher at its limits: depths that are clamped, models of one unit, and uses in another
+// order than was agreed, which it refuses.
 #include <memory>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/comm/mpi_communicator.hpp>
@@ -136,8 +136,8 @@ TEST_F(PrefetcherLimitsTest, memory_that_does_not_hold_the_slots_is_refused) {
     const auto opened = [&](base::Elements elements) {
         const base::Slab slots{nullptr, elements, base::DType::f32};
         schedule::Prefetcher(tests::source_options(model, at_depth(1)), model.units, plan,
-                             {[](base::UnitId) { return base::ConstSlab(); }, slots}, *communicator_,
-                             *device, *gather);
+                             {[](base::UnitId) { return base::ConstSlab(); }, slots},
+                             *communicator_, *device, *gather);
     };
     EXPECT_NE(thrown_by([&] { opened(2 * plan.largest_unit - 1); }), "");
     EXPECT_EQ(thrown_by([&] { opened(2 * plan.largest_unit); }), "");

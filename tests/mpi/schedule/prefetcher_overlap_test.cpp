@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the clocks show where gathers wait for a link and computes sleep: overlap at depth 1, none at depth
-// 0, and the verdicts that follow. One rank moves nothing over a link, so these need two.
-#include <gtest/gtest.h>
-
+// What the clocks show where gathers wait for a link and computes sleep: overlap at depth 1, none
+// at depth 0, and the verdicts that follow. One rank moves nothing over a link, so these need two.
 #include <chrono>
 #include <memory>
+
+#include <gtest/gtest.h>
 
 #include <foregather/comm/mpi_communicator.hpp>
 
@@ -27,7 +27,8 @@ constexpr double gather_s = 0.006; // of the largest unit
 PrefetchFigures paced_run(int depth, bool has_tokens = true) {
     const tests::ToyModel model = tests::toy_model(units, 0, 20'000);
     const shard::ArenaPlan plan(model.units, tests::ranks());
-    const auto received = static_cast<double>(4 * plan.largest_unit / tests::ranks() * (tests::ranks() - 1));
+    const auto received =
+        static_cast<double>(4 * plan.largest_unit / tests::ranks() * (tests::ranks() - 1));
     const auto communicator =
         comm::make_mpi_communicator(MPI_COMM_WORLD, {.bytes_per_second = received / gather_s});
     tests::ToyOptions options;

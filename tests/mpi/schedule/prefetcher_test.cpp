@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Prefetcher end to end over MPI: every compute finds its unit's contents, at any depth, on ranks with
-// and without tokens, and the figures are those of the schedule. Time is in prefetcher_overlap_test.cpp.
-#include <gtest/gtest.h>
-
+// The Prefetcher end to end over MPI: every compute finds its unit's contents, at any depth, on
+// ranks with and without tokens, and the figures are those of the schedule. Time is in
+// prefetcher_overlap_test.cpp.
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/comm/mpi_communicator.hpp>
 #include <foregather/mesh/control.hpp>
@@ -73,7 +74,8 @@ TEST_P(PrefetcherTest, T07_its_figures_are_those_of_the_schedule) {
     EXPECT_EQ(f.gathers, scheduled_gathers());
     if (GetParam().tied == 0) {
         EXPECT_EQ(f.gathers, units * options().passes) << "each unit once per pass";
-        EXPECT_EQ(f.ahead_gathers, GetParam().depth == 0 ? 0 : f.gathers - 1) << "all but the run's first";
+        EXPECT_EQ(f.ahead_gathers, GetParam().depth == 0 ? 0 : f.gathers - 1)
+            << "all but the run's first";
     }
     EXPECT_EQ(communicator_->gathers_done(), f.gathers);
 }
@@ -106,6 +108,11 @@ TEST_P(PrefetcherTest, a_rank_that_has_run_out_of_tokens_still_takes_part) {
     EXPECT_EQ(run.prefetcher().issued(), scheduled_gathers()) << "the same gathers on every rank";
     EXPECT_EQ(run.prefetcher().freed(), scheduled_gathers());
     EXPECT_EQ(run.prefetcher().figures().issued_ahead, GetParam().depth);
+    const auto uses = static_cast<std::int64_t>(run.model().uses.size());
+    EXPECT_EQ(run.prefetcher().figures().computes, idle ? uses : uses * with_idle.passes);
+    for (const schedule::Span& span : run.prefetcher().spans()) {
+        EXPECT_FALSE(idle && span.pass > 0 && span.kind != schedule::SpanKind::gather);
+    }
 }
 
 TEST_P(PrefetcherTest, gathers_are_asked_for_in_the_same_order_on_every_rank) {
@@ -146,7 +153,8 @@ TEST_P(PrefetcherTest, b1_the_log_shows_gathers_enqueued_before_the_computes_the
         while (computes[use].sequence < gather.sequence || computes[use].unit != gather.unit) {
             ++use;
         }
-        EXPECT_LE(gather.end_ns, computes[use].begin_ns) << "a compute began before its unit was there";
+        EXPECT_LE(gather.end_ns, computes[use].begin_ns)
+            << "a compute began before its unit was there";
         EXPECT_EQ(gather.slot, computes[use].slot);
         const std::size_t before = use - std::min(use, static_cast<std::size_t>(GetParam().depth));
         EXPECT_LT(gather.sequence, computes[before].sequence) << "gather for use " << use;
@@ -160,7 +168,8 @@ TEST_P(PrefetcherTest, b1_the_log_shows_gathers_enqueued_before_the_computes_the
 
 INSTANTIATE_TEST_SUITE_P(chains, PrefetcherTest,
                          testing::Values(Case{0, 0}, Case{1, 0}, Case{2, 0}, Case{3, 0}, Case{0, 2},
-                                         Case{1, 2}, Case{2, 2}, Case{3, 2}, Case{1, 6}, Case{3, 6}),
+                                         Case{1, 2}, Case{2, 2}, Case{3, 2}, Case{1, 6},
+                                         Case{3, 6}),
                          [](const auto& chain) {
                              return "depth_" + std::to_string(chain.param.depth) + "_tied_" +
                                     std::to_string(chain.param.tied);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's part of a unit as read from a real weights file: the right elements, converted, padding zero, no
-// rows but its own, in pieces of any size.
-#include <gtest/gtest.h>
-
+// A rank's part of a unit as read from a real weights file: the right elements, converted, padding
+// zero, no rows but its own, in pieces of any size.
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/mesh/control.hpp>
@@ -97,7 +97,8 @@ TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
     const auto whole = whole_unit(unit, layout.padded());
     const auto first = whole.begin() + tests::rank() * layout.per_rank();
     const std::vector<float> expected(first, first + layout.per_rank());
-    for (const std::int64_t staging : {1, 500, 10'000, 1'000'000}) { // less than a row, two rows, ..., all
+    for (const std::int64_t staging :
+         {1, 500, 10'000, 1'000'000}) { // less than a row, two rows, ..., all
         io::WeightsFile file(path_);
         shard::Loader loader(file, {staging});
         std::vector<float> part(expected.size(), -1.0F);
@@ -115,7 +116,8 @@ TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
     for (int r = tests::rank(); r < 40; r += tests::ranks()) {
         const std::int64_t before = file.bytes_read();
         loader.load(unit, layout, r, part);
-        // A part touches at most two rows more than it has elements for, of at most 4 bytes an element.
+        // A part touches at most two rows more than it has elements for, of at most 4 bytes an
+        // element.
         EXPECT_LE(file.bytes_read() - before, 4 * (layout.per_rank() + 2 * 2 * columns));
     }
 }

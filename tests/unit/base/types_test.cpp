@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts of bytes and elements, ranges, slabs and errors do the little arithmetic they promise.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/base/types.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// An owner of a C handle closes it exactly once, however it is moved, reset or thrown past. Which handles
-// there are is other rooms' business.
-#include <gtest/gtest.h>
-
+// An owner of a C handle closes it exactly once, however it is moved, reset or thrown past. Which
+// handles there are is other rooms' business.
 #include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 

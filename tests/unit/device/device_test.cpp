@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device is counted, aligned and refused with a reason; copies run in stream order and refuse
-// sizes that differ.
-#include <gtest/gtest.h>
-
+// Memory of a device is counted, aligned and refused with a reason; copies run in stream order and
+// refuse sizes that differ.
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -11,6 +9,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/device/host_device.hpp>
@@ -23,8 +23,7 @@ namespace {
 class DeviceTest : public testing::Test {
 protected:
     std::unique_ptr<device::Device> device_ = device::make_host_device(2);
-    std::unique_ptr<device::Stream> stream_ =
-        device_->stream("compute", device::Priority::normal);
+    std::unique_ptr<device::Stream> stream_ = device_->stream("compute", device::Priority::normal);
 };
 
 } // namespace
@@ -91,10 +90,11 @@ TEST_F(DeviceTest, copies_run_in_stream_order) {
 TEST_F(DeviceTest, a_copy_between_sizes_that_differ_is_refused) {
     std::vector<float> host(4);
     const device::Buffer<float> buffer(*device_, 3, "a test");
-    EXPECT_THROW(device_->copy_in(base::View<const float>(host), buffer.view(), *stream_), base::Error);
-    EXPECT_THROW(
-        device_->copy_out(base::View<const float>(buffer.view()), base::View<float>(host), *stream_),
-        base::Error);
+    EXPECT_THROW(device_->copy_in(base::View<const float>(host), buffer.view(), *stream_),
+                 base::Error);
+    EXPECT_THROW(device_->copy_out(base::View<const float>(buffer.view()), base::View<float>(host),
+                                   *stream_),
+                 base::Error);
     stream_->sync();
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parallel region of a host stream runs each block once, on as many threads as it was given, and returns
-// when all blocks are done. What blocks compute is the kernels' business.
-#include <gtest/gtest.h>
-
+// A parallel region of a host stream runs each block once, on as many threads as it was given, and
+// returns when all blocks are done. What blocks compute is the kernels' business.
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/device/host_device.hpp>
@@ -69,9 +69,8 @@ TEST_P(ParallelTest, is_over_when_all_its_blocks_are) {
     int sum = 0;
     run([&] {
         for (int round = 0; round < 50; ++round) {
-            stream().parallel(64, [&](std::int64_t block, int) {
-                values[static_cast<std::size_t>(block)] += 1;
-            });
+            stream().parallel(
+                64, [&](std::int64_t block, int) { values[static_cast<std::size_t>(block)] += 1; });
         }
         for (const int v : values) {
             sum += v;

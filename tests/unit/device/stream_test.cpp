@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host streams run in order, events order them across streams and carry times, and an exception in a
-// closure ends every wait. The parallel regions inside closures are in parallel_test.cpp.
-#include <gtest/gtest.h>
-
+// Host streams run in order, events order them across streams and carry times, and an exception in
+// a closure ends every wait. The parallel regions inside closures are in parallel_test.cpp.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -10,6 +8,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/device/host_device.hpp>
@@ -174,7 +174,8 @@ TEST_F(StreamTest, an_exception_reaches_sync_and_what_was_queued_behind_it_does_
     enqueue(*compute_, [&] { ran = true; });
     EXPECT_EQ(thrown_by([&] { compute_->sync(); }), "the kernel broke");
     EXPECT_FALSE(ran);
-    EXPECT_EQ(thrown_by([&] { compute_->sync(); }), "the kernel broke") << "again to whoever asks again";
+    EXPECT_EQ(thrown_by([&] { compute_->sync(); }), "the kernel broke")
+        << "again to whoever asks again";
 }
 
 TEST_F(StreamTest, an_exception_ends_the_waits_of_all_streams_within_a_second) {

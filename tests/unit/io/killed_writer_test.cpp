@@ -63,7 +63,7 @@ protected:
         EXPECT_FALSE(std::filesystem::exists(path));
         EXPECT_EQ(string_attribute(part, "/", "format"), "foregather.results");
         EXPECT_EQ(raw_text(part, "/provenance/deck_text"), "a deck");
-        EXPECT_FALSE(has_attribute(part, "/", "complete"));
+        EXPECT_EQ(number_attribute(part, "/", "complete"), 0.0);
         const auto done = all_of<std::uint8_t>(part, "/provenance/packs_done");
         const auto logprob = all_of<float>(part, "/score/logprob");
         const auto nll = all_of<double>(part, "/score/document_nll");

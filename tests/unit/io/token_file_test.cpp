@@ -146,7 +146,7 @@ TEST_F(TokenFileTest, T24_tokens_that_are_no_row_of_integers) {
     }
     refused({"/tokens must have one dimension", "has 2"});
     { Writer file(path); }
-    refused({"/tokens is missing"});
+    refused({"/tokens is missing", "make it with tools/tokenize"});
     {
         Writer file(path);
         file.create("tokens", H5T_STD_I32LE, {3});

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launcher_claim() makes of the variables that launchers set (field case T22: not N lonely jobs).
-// And who speaks before MPI is up. What Session does with a claim needs MPI and is tested with the whole program.
-#include <gtest/gtest.h>
-
+// What launcher_claim() makes of the variables that launchers set (field case T22: not N lonely
+// jobs), and who speaks before MPI is up. What Session does with a claim needs MPI and is tested
+// with the whole program.
 #include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/mesh/session.hpp>
 
@@ -48,8 +49,8 @@ protected:
     }
 
     static constexpr const char* names[] = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS",
-                                            "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE",
-                                            "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+                                            "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "PMIX_SIZE",
+                                            "OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK"};
 
 private:
     std::map<std::string, std::string> saved_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order law: which gathers come before which compute, and into which slots. Checked by replaying every
-// schedule of small chains; the executor and the clock are elsewhere.
-#include <gtest/gtest.h>
-
+// The order law: which gathers come before which compute, and into which slots. Checked by
+// replaying every schedule of small chains; the executor and the clock are elsewhere.
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/schedule/schedule.hpp>
 
@@ -158,7 +158,8 @@ TEST(OrderLawTest, each_unit_is_gathered_once_per_pass_when_slots_are_fewer_than
         for (int depth = 0; depth + 1 < units && depth <= 8; ++depth) {
             for (std::int64_t passes = 1; passes <= 4; ++passes) {
                 std::vector<int> times(static_cast<std::size_t>(units * passes));
-                for (const Step& step : tests::steps_of(Schedule(tests::untied(units), passes, depth))) {
+                for (const Step& step :
+                     tests::steps_of(Schedule(tests::untied(units), passes, depth))) {
                     times[static_cast<std::size_t>(step.use)] += step.kind == gather ? 1 : 0;
                 }
                 ASSERT_EQ(std::count(times.begin(), times.end(), 1), units * passes)
@@ -177,7 +178,8 @@ TEST(OrderLawTest, each_unit_is_gathered_once_in_all_when_slots_hold_all_units) 
 
 TEST(OrderLawTest, gathers_run_exactly_depth_uses_ahead) {
     const Chain chain = tests::untied(12);
-    for (int depth = 0; depth <= 8; ++depth) { // every use is gathered, so the last gather shows the reach
+    for (int depth = 0; depth <= 8;
+         ++depth) { // every use is gathered, so the last gather shows the reach
         std::int64_t reach = -1;
         for (const Step& step : tests::steps_of(Schedule(chain, 3, depth))) {
             if (step.kind == gather) {
@@ -191,10 +193,11 @@ TEST(OrderLawTest, gathers_run_exactly_depth_uses_ahead) {
 
 TEST(OrderLawTest, the_steps_of_four_units_at_depth_one) {
     const std::vector<Step> expected = {
-        {gather, 0, 0, 0}, {gather, 1, 1, 1}, {compute, 0, 0, 0}, {gather, 2, 2, 0}, {compute, 1, 1, 1},
-        {gather, 3, 3, 1}, {compute, 2, 2, 0}, {gather, 4, 0, 0}, {compute, 3, 3, 1}, // into the next pass
-        {gather, 5, 1, 1}, {compute, 4, 0, 0}, {gather, 6, 2, 0}, {compute, 5, 1, 1}, {gather, 7, 3, 1},
-        {compute, 6, 2, 0}, {compute, 7, 3, 1}};
+        {gather, 0, 0, 0},  {gather, 1, 1, 1},  {compute, 0, 0, 0}, {gather, 2, 2, 0},
+        {compute, 1, 1, 1}, {gather, 3, 3, 1},  {compute, 2, 2, 0}, {gather, 4, 0, 0},
+        {compute, 3, 3, 1}, // into the next pass
+        {gather, 5, 1, 1},  {compute, 4, 0, 0}, {gather, 6, 2, 0},  {compute, 5, 1, 1},
+        {gather, 7, 3, 1},  {compute, 6, 2, 0}, {compute, 7, 3, 1}};
     EXPECT_EQ(tests::steps_of(Schedule({0, 1, 2, 3}, 2, 1)), expected);
 }
 

@@ -12,8 +12,8 @@ namespace foregather::tests {
 inline constexpr std::int64_t ms = 1'000'000; // in ns
 inline constexpr std::int64_t judged_ns = 2 * ms;
 
-// A run of `n` uses of different units at this depth, as it should be: gathers of `gather_ms` back to back
-// with computes of `compute_ms`, each gather beginning `late_ms` after it could.
+// A run of `n` uses of different units at this depth, as it should be: gathers of `gather_ms` back
+// to back with computes of `compute_ms`, each gather beginning `late_ms` after it could.
 struct PlannedRun {
     int depth = 1;
     std::int64_t n = 10;
@@ -35,21 +35,23 @@ struct PlannedRun {
                 later.unit = static_cast<base::UnitId>(gathered);
                 later.gathered = true;
                 later.gather_sequence = sequence++;
-                later.slot_free = before < 0 ? 0 : all[static_cast<std::size_t>(before)].compute_end;
+                later.slot_free =
+                    before < 0 ? 0 : all[static_cast<std::size_t>(before)].compute_end;
                 later.gather_begin = std::max(gather_end, later.slot_free) + late_ms * ms;
                 later.gather_end = gather_end = later.gather_begin + gather_ms * ms;
             }
             auto& now = all[static_cast<std::size_t>(i)];
             now.compute_sequence = sequence++;
-            now.compute_begin = std::max(now.gather_end, i == 0 ? 0 : all[static_cast<std::size_t>(i - 1)].compute_end);
+            now.compute_begin = std::max(
+                now.gather_end, i == 0 ? 0 : all[static_cast<std::size_t>(i - 1)].compute_end);
             now.compute_end = now.compute_begin + compute_ms * ms;
         }
         return all;
     }
 };
 
-inline schedule::PrefetchFigures figures_of(const std::vector<schedule::UseRecord>& records, int depth,
-                                            bool moves = true) {
+inline schedule::PrefetchFigures figures_of(const std::vector<schedule::UseRecord>& records,
+                                            int depth, bool moves = true) {
     schedule::Witness witness(depth, static_cast<std::int64_t>(records.size()), judged_ns, moves);
     for (const auto& record : records) {
         witness.add(record);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains of uses as models have them, and a replay of a schedule that watches its slots. What must hold is
-// said in the tests.
+// Chains of uses as models have them, and a replay of a schedule that watches its slots. What must
+// hold is said in the tests.
 #pragma once
 
 #include <numeric>

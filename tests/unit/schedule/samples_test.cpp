@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantiles from bounded samples, and the spans that are kept of a run: first and last passes.
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/schedule/span.hpp>
 #include <foregather/schedule/witness.hpp>

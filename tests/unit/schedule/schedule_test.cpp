@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a schedule says of itself: its depth after clamping, its slots, its words; that it never gathers
-// more than must be, and is the same whenever it is made.
-#include <gtest/gtest.h>
-
+// What a schedule says of itself: its depth after clamping, its slots, its words; that it never
+// gathers more than must be, and is the same whenever it is made.
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/schedule/schedule.hpp>
 
@@ -20,8 +20,8 @@ using tests::Chain;
 
 namespace {
 
-// The fewest gathers that any choice of slots can do with, by trying all: units as bits of a set. A gather
-// for use k is issued at use i = max(k - depth, 0), when units of uses i .. k - 1 must stay.
+// The fewest gathers that any choice of slots can do with, by trying all: units as bits of a set. A
+// gather for use k is issued at use i = max(k - depth, 0), when units of uses i .. k - 1 must stay.
 std::int64_t fewest_gathers(const Chain& chain, std::int64_t passes, int depth) {
     const auto total = static_cast<std::int64_t>(chain.size()) * passes;
     const auto bit = [&](std::int64_t use) {
@@ -120,7 +120,8 @@ TEST(ScheduleTest, is_the_same_whenever_it_is_made) {
 }
 
 TEST(ScheduleTest, is_lazy_and_a_copy_goes_its_own_way) {
-    Schedule schedule(tests::untied(4), std::int64_t{1} << 40, 2); // a list of steps would not fit anywhere
+    Schedule schedule(tests::untied(4), std::int64_t{1} << 40,
+                      2); // a list of steps would not fit anywhere
     Step step;
     for (int i = 0; i < 100; ++i) {
         ASSERT_TRUE(schedule.next(step));

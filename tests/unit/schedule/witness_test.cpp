@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the witness makes of runs written by hand: each figure and verdict is worked out in the test's own
-// words. Quantiles and spans are in samples_test.cpp.
-#include <gtest/gtest.h>
-
+// What the witness makes of runs written by hand: each figure and verdict is worked out in the
+// test's own words. Quantiles and spans are in samples_test.cpp.
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/schedule/witness.hpp>
 
@@ -22,8 +22,10 @@ constexpr double exact = 1e-12; // of seconds
 } // namespace
 
 TEST(WitnessTest, perfect_overlap_exposes_the_first_gather_alone) {
-    // Gather 0 at 0..5, compute 0 at 5..15, gather 1 at 5..10; then gather k+1 begins with compute k.
-    const auto records = PlannedRun{.depth = 1, .n = 10, .gather_ms = 5, .compute_ms = 10}.records();
+    // Gather 0 at 0..5, compute 0 at 5..15, gather 1 at 5..10; then gather k+1 begins with compute
+    // k.
+    const auto records =
+        PlannedRun{.depth = 1, .n = 10, .gather_ms = 5, .compute_ms = 10}.records();
     ASSERT_EQ(records[3].compute_begin, 35 * ms);
     ASSERT_EQ(records[3].gather_begin, 25 * ms);
     const PrefetchFigures f = figures_of(records, 1);
@@ -47,9 +49,10 @@ TEST(WitnessTest, perfect_overlap_exposes_the_first_gather_alone) {
 }
 
 TEST(WitnessTest, a_gather_longer_than_compute_is_exposed_by_the_difference) {
-    // Gather 0 at 0..10, compute 0 at 10..14, gather 1 at 10..20: 6 ms idle, and so on: gather k+1 ends at
-    // 10 k + 20, compute k at 10 k + 14.
-    const auto f = figures_of(PlannedRun{.depth = 1, .n = 10, .gather_ms = 10, .compute_ms = 4}.records(), 1);
+    // Gather 0 at 0..10, compute 0 at 10..14, gather 1 at 10..20: 6 ms idle, and so on: gather k+1
+    // ends at 10 k + 20, compute k at 10 k + 14.
+    const auto f =
+        figures_of(PlannedRun{.depth = 1, .n = 10, .gather_ms = 10, .compute_ms = 4}.records(), 1);
     EXPECT_EQ(f.verdict, Verdict::observed) << f.reason;
     EXPECT_NEAR(f.exposed_s, 0.010 + 9 * 0.006, exact);
     EXPECT_EQ(f.exposed_gathers, 10);
@@ -58,7 +61,8 @@ TEST(WitnessTest, a_gather_longer_than_compute_is_exposed_by_the_difference) {
 
 TEST(WitnessTest, depth_two_counts_two_ahead) {
     // Three slots: gathers 0, 1, 2 at 0..15, compute 0 at 5..15 frees the slot of gather 3.
-    const auto f = figures_of(PlannedRun{.depth = 2, .n = 12, .gather_ms = 5, .compute_ms = 10}.records(), 2);
+    const auto f =
+        figures_of(PlannedRun{.depth = 2, .n = 12, .gather_ms = 5, .compute_ms = 10}.records(), 2);
     EXPECT_EQ(f.verdict, Verdict::observed) << f.reason;
     EXPECT_EQ(f.issued_ahead, 2);
     EXPECT_EQ(f.begun_ahead, 2);
@@ -68,7 +72,8 @@ TEST(WitnessTest, depth_two_counts_two_ahead) {
 }
 
 TEST(WitnessTest, depth_zero_is_serial) {
-    const auto records = PlannedRun{.depth = 0, .n = 10, .gather_ms = 5, .compute_ms = 10}.records();
+    const auto records =
+        PlannedRun{.depth = 0, .n = 10, .gather_ms = 5, .compute_ms = 10}.records();
     ASSERT_EQ(records[1].gather_begin, 15 * ms);
     const auto f = figures_of(records, 0);
     EXPECT_EQ(f.verdict, Verdict::observed) << f.reason;
@@ -120,14 +125,16 @@ TEST(WitnessTest, a_gather_enqueued_too_far_ahead_names_the_use) {
 
 TEST(WitnessTest, a_wrong_order_in_the_last_uses_is_seen_too) {
     auto records = PlannedRun{.depth = 2, .n = 10}.records();
-    std::swap(records[9].gather_sequence, records[8].compute_sequence); // gather 9 not before compute 7
+    std::swap(records[9].gather_sequence,
+              records[8].compute_sequence); // gather 9 not before compute 7
     const auto f = figures_of(records, 2);
     EXPECT_EQ(f.verdict, Verdict::not_observed);
     EXPECT_NE(f.reason.find("at use 7"), std::string::npos) << f.reason;
 }
 
 TEST(WitnessTest, gathers_that_begin_late_are_not_observed_although_the_order_is_right) {
-    // Each gather begins 6 ms after it could, more than half of a compute of 10 ms, yet before its end.
+    // Each gather begins 6 ms after it could, more than half of a compute of 10 ms, yet before its
+    // end.
     const auto f = figures_of(PlannedRun{.depth = 1, .n = 10, .late_ms = 6}.records(), 1);
     EXPECT_EQ(f.begun_share, 1);
     EXPECT_NEAR(f.late_median_s, 0.006, exact);
@@ -171,11 +178,13 @@ TEST(WitnessTest, fewer_than_eight_judged_uses_are_issued_only) {
 }
 
 TEST(WitnessTest, computes_too_short_for_the_clock_are_not_judged) {
-    const auto f = figures_of(PlannedRun{.depth = 1, .n = 50, .gather_ms = 1, .compute_ms = 1}.records(), 1);
+    const auto f =
+        figures_of(PlannedRun{.depth = 1, .n = 50, .gather_ms = 1, .compute_ms = 1}.records(), 1);
     EXPECT_EQ(f.judged, 0);
     EXPECT_EQ(f.verdict, Verdict::issued);
     EXPECT_EQ(f.issued_ahead, 1);
-    const auto g = figures_of(PlannedRun{.depth = 1, .n = 50, .gather_ms = 1, .compute_ms = 2}.records(), 1);
+    const auto g =
+        figures_of(PlannedRun{.depth = 1, .n = 50, .gather_ms = 1, .compute_ms = 2}.records(), 1);
     EXPECT_EQ(g.judged, 49);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns which elements of a unit, where parts of tensors lie in it, and where units lie in the arenas.
-// That slices put tensors together again is in slices_test.cpp.
-#include <gtest/gtest.h>
-
+// Who owns which elements of a unit, where parts of tensors lie in it, and where units lie in the
+// arenas. That slices put tensors together again is in slices_test.cpp.
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/base/error.hpp>
 #include <foregather/shard/layout.hpp>
@@ -34,7 +34,8 @@ TEST(ShardLayoutTest, parts_are_disjoint_cover_the_unit_and_are_aligned) {
             ASSERT_EQ(layout.per_rank() % shard::alignment, 0);
             ASSERT_EQ(layout.padded(), ranks * layout.per_rank());
             ASSERT_GE(layout.padded(), whole);
-            ASSERT_LT(layout.padded() - whole, ranks * shard::alignment) << "more padding than needed";
+            ASSERT_LT(layout.padded() - whole, ranks * shard::alignment)
+                << "more padding than needed";
             base::Elements next = 0;
             for (int r = 0; r < ranks; ++r) {
                 const base::Range owned = layout.owned(r);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slices of all ranks, read as rows of a file and gathered, put every tensor together again. The file
-// is pretended here; reading a real one is in tests/mpi/shard.
-#include <gtest/gtest.h>
-
+// The slices of all ranks, read as rows of a file and gathered, put every tensor together again.
+// The file is pretended here; reading a real one is in tests/mpi/shard.
 #include <map>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <foregather/shard/layout.hpp>
 

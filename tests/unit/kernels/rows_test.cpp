@@ -59,7 +59,7 @@ TEST(RmsNorm, GivesExactlyTwoForALoneLargeEntryOfFour) {
     EXPECT_EQ(y, (std::vector<float>{0, 2, 0, 0}));
 }
 
-TEST(Rope, TurnsPairsHalfAHeadApartByTheAngleOfThePosition) {
+TEST(RopeKernel, TurnsPairsHalfAHeadApartByTheAngleOfThePosition) {
     HostSet host;
     // Position 0: no turn; 1: a quarter turn of the first pair; 2: a half turn of the second.
     const std::vector<float> cosines = {1, 1, 0, 1, 1, -1}, sines = {0, 0, 1, 0, 0, 0};
@@ -74,7 +74,7 @@ TEST(Rope, TurnsPairsHalfAHeadApartByTheAngleOfThePosition) {
                                      13, 14, 15, 16, -19, 18, 17, 20, -23, 22, 21, 24}));
 }
 
-TEST(Rope, NeverReadsPastItsTables) {
+TEST(RopeKernel, NeverReadsPastItsTables) {
     for (const std::int32_t position : {2, -1}) {
         HostSet host;
         const std::vector<float> cosines = {1, 1}, sines = {0, 0}; // 2 positions of head dim 2
