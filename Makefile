@@ -84,7 +84,7 @@ test_obj := $(call obj_of,$(unit_src) $(mpi_src) $(self_src) $(support_src))
 $(test_pch).gch: tests/support/pch.hpp $(build)/flags
 	@mkdir -p $(@D)
 	@cp $< $(test_pch)
-	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -O0 -g1 -x c++-header $< -o $@
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -O0 -g1 -x c++-header -c $< -o $@
 $(test_obj): CXXFLAGS += -O0 -g1 -include $(test_pch)
 $(test_obj): $(test_pch).gch
 $(build)/%.o: %.cpp $(build)/flags

@@ -77,7 +77,7 @@ void say_once(const std::string& text) {
 }
 
 int run(int argc, char** argv, const deck::CommandLine& line) {
-    job::Start start{line.deck_path, {argv, argv + argc}, "", 0};
+    job::Start start{line.deck_path, {argv, argv + argc}, "", 0, std::chrono::steady_clock::now()};
     start.started_unix_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     std::optional<mesh::Session> session;
     try {

@@ -20,10 +20,9 @@ python=${PYTHON:-python3}
 mpirun=${MPIRUN:-mpirun}
 limit=${LIMIT:-600}
 
-# Ranks may outnumber cores, and root may run in a container, where ranks may not read each other's memory.
+# Ranks may outnumber cores, and may be root's.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 GTEST_COLOR=no
 # Tests of refused allocations need what the program has without a sanitizer: no memory, not an abort.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}

@@ -22,8 +22,8 @@ bool same_file(const std::string& a, const std::string& b) {
     if (fs::equivalent(a, b, ignored)) {
         return true;
     }
-    const fs::path one = fs::weakly_canonical(a, ignored);
-    const fs::path other = fs::weakly_canonical(b, ignored);
+    const fs::path one = fs::weakly_canonical(fs::absolute(a, ignored), ignored);
+    const fs::path other = fs::weakly_canonical(fs::absolute(b, ignored), ignored);
     return !one.empty() && one == other;
 }
 

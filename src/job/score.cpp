@@ -92,7 +92,9 @@ void ScoreRun::decide() {
         }
     });
     backend_ = backend::open(s_.device, deck_.where("device.kind"), topology_, control_);
-    begin_ns_ = backend_->device().now_ns();
+    // On the device's clock, when main() began: set-up counts from there.
+    begin_ns_ = backend_->device().now_ns() -
+                (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
     const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
     // Windows of all groups of a node share its room.
     const auto groups =

@@ -29,7 +29,7 @@ UNITS = LAYERS + 2
 # q, k, v, o; gate, up, down; two norms and the final one: every size a multiple of 128.
 LAST_LAYER = 256 * (256 + 128 + 128 + 256) + 3 * 256 * 688 + 3 * 256
 DOCUMENTS, TOKENS = 8, 512
-ATTEMPTS = 3
+ATTEMPTS = 6
 JUDGED_NS = 2_000_000  # A compute must last this long on the host to be judged by the clock.
 
 

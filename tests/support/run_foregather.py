@@ -23,13 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("FOREGATHER", ROOT / "foregather")).absolute()
 MPIRUN = shlex.split(os.environ.get("MPIRUN", "mpirun"))
 LAUNCH = ["--oversubscribe", "--bind-to", "none", "-n"]
-# Ranks outnumber cores in most tests, and root may run in a container, where ranks may not read
-# each other's memory.
+# Ranks outnumber cores in most tests, and may be root's.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     "OMP_NUM_THREADS": "1",
     "LC_ALL": "C",
 }

@@ -2,6 +2,7 @@
 // Jobs by name: what main.cpp calls once the deck is parsed.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Start {
     std::vector<std::string> command_line;
     std::string launcher_warning; // from mesh::Session; empty if none
     std::int64_t started_unix_s = 0;
+    std::chrono::steady_clock::time_point begin; // of main()
 };
 
 // Runs the job that the deck names, on all ranks. Collective; blocks. Returns done or not_honoured;
