@@ -74,7 +74,8 @@ constexpr Row rows[] = {
     {"comm.link_rate", [](Sections& s) -> Field { return &s.comm.link_rate_bytes_per_s; },
      byte_rate(1e3, 1e13), "bytes/s", "score", optional, Mark::told,
      "Slow every gather to this rate, to study overlap on a machine without a network; 0: "
-     "off. Recorded as an emulation wherever figures are shown."},
+     "off. Recorded as an emulation wherever figures are shown. The emulated time does not "
+     "count towards comm.timeout."},
 
     {"batch.tokens", [](Sections& s) -> Field { return &s.batch.tokens; }, whole(1, most_int),
      "tokens", "score", optional, Mark::identity,

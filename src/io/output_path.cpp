@@ -4,6 +4,7 @@
 #include "output_path.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -17,12 +18,6 @@
 namespace foregather::io {
 
 namespace {
-
-struct DescriptorCloser {
-    static int null() { return -1; }
-    void operator()(int descriptor) const noexcept { ::close(descriptor); }
-};
-using Descriptor = base::Unique<int, DescriptorCloser>;
 
 std::string directory_of(const std::string& path) {
     const std::string directory = std::filesystem::path(path).parent_path().string();
@@ -45,6 +40,19 @@ void sync_to_disk(const std::string& path, int flags) {
 }
 
 } // namespace
+
+void DescriptorCloser::operator()(int descriptor) const noexcept { ::close(descriptor); }
+
+Descriptor claim(const std::string& part) {
+    Descriptor claimed(::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!claimed) {
+        base::refuse("cannot create " + part + ": " + reason() + "; is another run writing it?");
+    }
+    // Shared, so that whoever watches may read the file meanwhile. A file system without locks is
+    // no reason to refuse: then two runs of one name are the user's to avoid.
+    static_cast<void>(::flock(claimed.handle(), LOCK_SH | LOCK_NB));
+    return claimed;
+}
 
 std::string part_path(const std::string& path) { return path + ".part"; }
 
@@ -76,6 +84,10 @@ void refuse_unusable(const Output& output) {
     }
     if (!left_over) {
         ::unlink(part.c_str());
+    } else if (::flock(trial.handle(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        base::refuse(
+            part + " is open in another process: a run that is writing it, or a reader; wait, or " +
+            "name another output.file");
     }
 }
 

@@ -80,6 +80,7 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     } else if (errno != ENOENT) {
         base::refuse("cannot remove " + part_path_ + ": " + std::strerror(errno));
     }
+    claim_ = claim(part_path_);
     File file = create_shared(part_path_, MPI_COMM_SELF);
     write_attribute(file.handle(), "format", std::string("foregather.results"));
     write_attribute(file.handle(), "format_version", std::int64_t{1});

@@ -39,6 +39,13 @@ PassLoop::PassLoop(const Parts& parts)
     }
 }
 
+PassLoop::~PassLoop() {
+    try {
+        p_.compute.sync();
+    } catch (const std::exception&) { // a stream has failed: fetch() has thrown it already
+    }
+}
+
 void PassLoop::run(RankFigures& figures) {
     device::Device& device = p_.backend.device();
     const int allocations = device.allocations();

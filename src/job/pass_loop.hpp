@@ -35,6 +35,10 @@ public:
     };
     // Allocates what two passes need in host and device memory.
     explicit PassLoop(const Parts& parts);
+    // Waits until nothing in flight uses its memory, also while an exception is on its way.
+    ~PassLoop();
+    PassLoop(const PassLoop&) = delete;
+    PassLoop& operator=(const PassLoop&) = delete;
 
     static std::int64_t passes(const PackPlan& packs, int ranks) {
         return (std::ssize(packs.packs) + ranks - 1) / ranks;

@@ -63,10 +63,17 @@ std::string prefetch(const RunFacts& f) {
     std::string text =
         line("prefetch   depth %d, %d slots of %s: %s%s", f.depth, f.memory.slots,
              in_words(f.memory.slot_bytes).c_str(), name_of(p.verdict).c_str(), reason.c_str());
-    text += line("           issued ahead %lld at every use; begun ahead %.0f (median), at %.0f %% "
+    if (p.worst.judged == 0) {
+        text += line("           issued ahead %lld at every use; no use computed long enough to "
+                     "judge by the clock",
+                     static_cast<long long>(p.issued_ahead));
+    } else {
+        text +=
+            line("           issued ahead %lld at every use; begun ahead %.0f (median), at %.0f %% "
                  "of %lld judged uses",
                  static_cast<long long>(p.issued_ahead), p.worst.begun_ahead,
                  100 * p.worst.begun_share, static_cast<long long>(p.worst.judged));
+    }
     text +=
         line("           %lld gathers a rank, %lld ahead; exposed %.3f s, overlapped %.3f s "
              "(means); late %.3f ms"

@@ -99,6 +99,10 @@ void settle_data(deck::Ledger& ledger, const RunFacts& f) {
             ++pieces;
         }
     }
+    const std::int64_t asked = f.deck.sections().fsdp.piece_bytes.count;
+    if (asked > 0 && asked < base::bytes_of(f.inputs.config.width, base::DType::f32).count) {
+        return; // clamped before the run
+    }
     ledger.honour("fsdp.piece_bytes", std::to_string(pieces) + " pieces, the largest " +
                                           std::to_string(largest) + " bytes");
 }
@@ -146,6 +150,11 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
                      "the model has " + std::to_string(inputs.chain.units.size()) +
                          " units: no more than " + std::to_string(depth) +
                          " can be ahead of the one in use");
+    }
+    const base::Bytes row = base::bytes_of(inputs.config.width, base::DType::f32);
+    if (s.fsdp.piece_bytes.count > 0 && s.fsdp.piece_bytes < row) {
+        ledger.clamp("fsdp.piece_bytes", std::to_string(row.count) + " bytes",
+                     "a row of the embedding is not cut");
     }
     if (transport.name == "none") {
         ledger.inert("comm.transport", why_nothing_moves(transport));

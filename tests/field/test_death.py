@@ -214,3 +214,14 @@ def test_f4_run_killed_while_it_completes_its_file_leaves_one_that_opens(run, ab
         with h5py.File(f"{killed.path}.part") as file:
             assert np.isfinite(file["score/logprob"][()]).sum() == 4
             assert file["provenance/packs_done"][()].all()
+
+
+def test_two_runs_of_one_name_do_not_share_a_file(job, inputs):
+    first = job(slow_gathers(inputs))
+    first.scored()
+    second = job(slow_gathers(inputs))
+    second.end(15)
+    assert second.process.returncode == 2
+    assert "open in another process" in one_message(second, str(second.part))
+    assert first.process.poll() is None
+    left_as_promised(first)

@@ -132,3 +132,12 @@ def test_auto_is_recorded_with_what_it_became_and_why(start):
         assert choices[name]["why"] and choices[name]["why"] in result.stdout
     assert result.key("device.kind")["reason"] == choices["device"]["why"]
     assert np.isnan(result.read("/score/logprob")).sum() == 2
+
+
+def test_piece_smaller_than_a_row_is_clamped_told_and_refused_when_strict(start):
+    deck = {"model.weights": "bigram.h5", "data.tokens": "ab.h5", "fsdp.piece_bytes": 1}
+    result = start(deck, ranks=2)
+    row = result.key("fsdp.piece_bytes")
+    assert (row["state"], row["observed"]) == ("clamped", "16 bytes")
+    assert "fsdp.piece_bytes" in result.stdout
+    assert "fsdp.piece_bytes" in start(deck | {"job.strict": "true"}, ranks=2, expect=2).stderr

@@ -42,6 +42,13 @@ struct Summary {
     std::optional<double> bits_per_byte;
 };
 
+// A POSIX file descriptor, closed with its owner.
+struct DescriptorCloser {
+    static int null() { return -1; }
+    void operator()(int descriptor) const noexcept;
+};
+using Descriptor = base::Unique<int, DescriptorCloser>;
+
 // What job score stores for each token and document of a token file.
 struct ScoreLayout {
     const TokenFile& tokens; // must outlive the constructor of ResultsFile
@@ -129,6 +136,7 @@ private:
     const mesh::Control& control_;
     Output output_;
     std::string part_path_, note_;
+    Descriptor claim_; // rank 0
     std::unique_ptr<Shared> shared_;
     std::vector<std::int64_t> pending_packs_;
     std::vector<std::int64_t> document_bytes_; // rank 0: [documents], empty when unknown
