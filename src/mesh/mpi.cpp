@@ -35,6 +35,18 @@ std::string library_version() {
     return text.substr(0, text.find(','));
 }
 
+int rank_in(MPI_Comm comm) {
+    int rank = 0;
+    check(MPI_Comm_rank(comm, &rank), "ask for a rank");
+    return rank;
+}
+
+int size_of(MPI_Comm comm) {
+    int size = 0;
+    check(MPI_Comm_size(comm, &size), "ask for a group's size");
+    return size;
+}
+
 std::string host_name() {
     std::array<char, 256> name{};
     return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";

@@ -31,18 +31,6 @@ cpu_set_t own_cores() {
     return set;
 }
 
-int rank_in(MPI_Comm comm) {
-    int rank = 0;
-    check(MPI_Comm_rank(comm, &rank), "ask for a rank");
-    return rank;
-}
-
-int size_of(MPI_Comm comm) {
-    int size = 0;
-    check(MPI_Comm_size(comm, &size), "ask for a group's size");
-    return size;
-}
-
 Comm split(MPI_Comm comm, int color, int key, const std::string& purpose) {
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(comm, color, key, &part), "split ranks into " + purpose);

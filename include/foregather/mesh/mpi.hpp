@@ -24,6 +24,10 @@ using Comm = base::Unique<MPI_Comm, CommCloser>; // freed with its owner; needs 
 // MPI's own name and version: "Open MPI v4.1.4". May be called before MPI is up.
 std::string library_version();
 
+// This process's rank in a communicator, and how many ranks it has.
+int rank_in(MPI_Comm comm);
+int size_of(MPI_Comm comm);
+
 // This node's name, as gethostname gives it.
 std::string host_name();
 

@@ -10,16 +10,11 @@
 namespace foregather::comm {
 namespace {
 
-int size_of(MPI_Comm comm) {
-    int size = 0;
-    mesh::check(MPI_Comm_size(comm, &size), "ask for a group's size");
-    return size;
-}
-
 class MpiCommunicator final : public Communicator {
 public:
     MpiCommunicator(MPI_Comm group, const MpiOptions& options)
-        : exchange_(group, std::vector<int>(static_cast<std::size_t>(size_of(group)), 1), options),
+        : exchange_(group, std::vector<int>(static_cast<std::size_t>(mesh::size_of(group)), 1),
+                    options),
           options_(options) {}
 
     int rank() const override { return exchange_.rank(); }

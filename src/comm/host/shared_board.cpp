@@ -10,21 +10,11 @@
 #include "waiting.hpp"
 
 namespace foregather::comm {
-namespace {
-
-int size_of(MPI_Comm comm) {
-    int size = 0;
-    mesh::check(MPI_Comm_size(comm, &size), "ask for a group's size");
-    return size;
-}
-
-} // namespace
-
 SharedBoard::SharedBoard(MPI_Comm group, int units, double timeout_s)
-    : size_(size_of(group)), units_(units), timeout_s_(timeout_s),
+    : size_(mesh::size_of(group)), units_(units), timeout_s_(timeout_s),
       window_(group, {8 * (1 + static_cast<std::int64_t>(size_) * units)}),
       names_(mesh::Control(group).gather(own_name())) {
-    mesh::check(MPI_Comm_rank(group, &rank_), "ask for a rank");
+    rank_ = mesh::rank_in(group);
     for (int unit = 0; unit < units_; ++unit) {
         post(unit, 0);
     }
