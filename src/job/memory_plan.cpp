@@ -95,10 +95,10 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
     }
-    plan.rows.push_back(
-        {"activations",
-         model::Transformer::activation_bytes(config, packs.most_tokens, packs.longest),
-         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
+    plan.rows.push_back({"activations",
+                         model::Transformer::activation_bytes(
+                             config, {packs.most_tokens, packs.longest, base::DType::f32}),
+                         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
     plan.rows.push_back({"kernel scratch", threads * kernels::host_scratch_bytes,
                          std::to_string(threads) + (threads == 1 ? " thread" : " threads")});
     plan.rows.push_back(

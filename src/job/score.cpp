@@ -146,9 +146,9 @@ void ScoreRun::prepare() {
     home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
                                           memory_.slots);
     control_.together([&] {
-        transformer_ =
-            std::make_unique<model::Transformer>(inputs_.config, inputs_.chain, device,
-                                                 inputs_.packs.most_tokens, inputs_.packs.longest);
+        transformer_ = std::make_unique<model::Transformer>(
+            inputs_.config, inputs_.chain, device,
+            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, base::DType::f32});
         compute_ = device.stream("compute", device::Priority::normal);
         source_ = &home_->open_source({inputs_.chain.unit_order(),
                                        PassLoop::passes(inputs_.packs, topology_.size()),

@@ -31,7 +31,17 @@ void require(bool fits, const char* kernel, std::initializer_list<Extent> extent
     base::fail(text);
 }
 
+Extent extent(const char* name, const ConstSlab& slab) { return {name, slab.n}; }
+
 bool cut_evenly(Elements n, Elements part) { return part > 0 && n % part == 0; }
+
+// Which types a product takes, its kernel decides; it never takes two.
+void require_same_type(const char* kernel, const ConstSlab& x, const ConstSlab& w) {
+    if (x.n > 0 && x.type != w.type) {
+        base::fail(std::string(kernel) + ": x is " + base::name_of(x.type) + ", w is " +
+                   base::name_of(w.type) + "; a product takes one type");
+    }
+}
 
 bool holds(const HeadState& state, std::size_t scored) {
     return state.maximum.size() == scored && state.sum.size() == scored &&
@@ -54,23 +64,24 @@ void Kernels::embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements
     }
 }
 
-void Kernels::rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream) {
-    require(cut_evenly(extent("x", x).n, w.n) && y.size() == x.size(), "rms_norm",
+void Kernels::rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream& stream) {
+    require(cut_evenly(extent("x", x).n, w.n) && y.n == extent("x", x).n, "rms_norm",
             {extent("x", x), {"w", w.n}, extent("y", y)});
     if (!x.empty()) {
         do_rms_norm(x, w, epsilon, y, stream);
     }
 }
 
-void Kernels::product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y,
+void Kernels::product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y,
                       Elements tokens, Stream& stream) {
-    const Elements x_n = extent("x", x).n, y_n = extent("y", y).n;
+    const Elements x_n = x.n, y_n = extent("y", y).n;
     const bool rows_fit =
-        tokens == 0 ? x.empty() && y.empty() : cut_evenly(x_n, tokens) && cut_evenly(y_n, tokens);
+        tokens == 0 ? x_n == 0 && y.empty() : cut_evenly(x_n, tokens) && cut_evenly(y_n, tokens);
     const Elements in = tokens > 0 ? x_n / tokens : 0, out = tokens > 0 ? y_n / tokens : 0;
     require(tokens >= 0 && rows_fit &&
                 (tokens == 0 || (w.n == in * out && (bias.n == 0 || bias.n == out))),
             "product", {{"x", x_n}, {"w", w.n}, {"bias", bias.n}, {"y", y_n}, {"tokens", tokens}});
+    require_same_type("product", x, w);
     if (tokens > 0) {
         do_product(x, w, bias, into, y, tokens, stream);
     }
@@ -94,13 +105,13 @@ void Kernels::rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sin
 }
 
 void Kernels::attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                        AttentionShape shape, Floats out, Stream& stream) {
+                        AttentionShape shape, Slab out, Stream& stream) {
     const Elements row = Elements{shape.heads} * shape.head_dim;
     const Elements kv_row = Elements{shape.kv_heads} * shape.head_dim;
     const Elements q_n = extent("q", q).n;
     require(cut_evenly(shape.heads, shape.kv_heads) && cut_evenly(q_n, row) &&
-                extent("k", k).n == q_n / row * kv_row && v.size() == k.size() &&
-                out.size() == q.size() && !offsets.empty(),
+                extent("k", k).n == q_n / row * kv_row && v.size() == k.size() && out.n == q_n &&
+                !offsets.empty() && shape.window >= 0,
             "attention",
             {extent("q", q),
              extent("k", k),
@@ -109,16 +120,18 @@ void Kernels::attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets
              extent("out", out),
              {"heads", shape.heads},
              {"kv_heads", shape.kv_heads},
-             {"head_dim", shape.head_dim}});
+             {"head_dim", shape.head_dim},
+             {"window", shape.window}});
     if (!q.empty()) {
         do_attention(q, k, v, offsets, shape, out, stream);
     }
 }
 
-void Kernels::silu_gate(Floats gate, ConstFloats up, Stream& stream) {
-    require(gate.size() == up.size(), "silu_gate", {extent("gate", gate), extent("up", up)});
+void Kernels::silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) {
+    require(gate.size() == up.size() && out.n == extent("gate", gate).n, "silu_gate",
+            {extent("gate", gate), extent("up", up), extent("out", out)});
     if (!gate.empty()) {
-        do_silu_gate(gate, up, stream);
+        do_silu_gate(gate, up, out, stream);
     }
 }
 
@@ -140,11 +153,11 @@ void Kernels::head_begin(HeadState state, Stream& stream) {
     }
 }
 
-void Kernels::head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets,
-                         HeadState state, Stream& stream) {
+void Kernels::head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
+                         Stream& stream) {
     const auto scored = static_cast<Elements>(targets.size());
-    const Elements x_n = extent("x", x).n;
-    const bool rows_fit = scored == 0 ? x.empty() : cut_evenly(x_n, scored);
+    const Elements x_n = x.n;
+    const bool rows_fit = scored == 0 ? x_n == 0 : cut_evenly(x_n, scored);
     require(rows_fit && (scored == 0 || cut_evenly(w.n, x_n / scored)) && first_row >= 0 &&
                 holds(state, targets.size()),
             "head_piece",
@@ -156,6 +169,7 @@ void Kernels::head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids tar
              extent("sum", state.sum),
              extent("target", state.target),
              extent("best_id", state.best_id)});
+    require_same_type("head_piece", x, w);
     if (scored > 0) {
         do_head_piece(x, w, first_row, targets, state, stream);
     }

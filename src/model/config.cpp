@@ -153,8 +153,9 @@ ModelConfig as_numbers(const Json& config, const std::string& family) {
     c.head_dim = config.at("head_dim");
     c.norm_epsilon = static_cast<float>(config.at("rms_norm_eps").get<double>());
     c.tied = config.at("tie_word_embeddings");
-    c.attention_bias = config.at("attention_bias");
+    c.qkv_bias = c.output_bias = config.at("attention_bias");
     c.mlp_bias = config.at("mlp_bias");
+    c.windows.assign(static_cast<std::size_t>(c.layers), 0);
     return c;
 }
 

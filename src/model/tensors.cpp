@@ -43,10 +43,14 @@ std::vector<base::TensorSpec> layer_tensors(const ModelConfig& config, int layer
         }
     };
     add("input_layernorm.weight", {config.width});
-    add_matrix("self_attn.q_proj", query, config.width, config.attention_bias);
-    add_matrix("self_attn.k_proj", key, config.width, config.attention_bias);
-    add_matrix("self_attn.v_proj", key, config.width, config.attention_bias);
-    add_matrix("self_attn.o_proj", config.width, query, config.attention_bias);
+    add_matrix("self_attn.q_proj", query, config.width, config.qkv_bias);
+    add_matrix("self_attn.k_proj", key, config.width, config.qkv_bias);
+    add_matrix("self_attn.v_proj", key, config.width, config.qkv_bias);
+    add_matrix("self_attn.o_proj", config.width, query, config.output_bias);
+    if (config.qk_norm) {
+        add("self_attn.q_norm.weight", {config.head_dim});
+        add("self_attn.k_norm.weight", {config.head_dim});
+    }
     add("post_attention_layernorm.weight", {config.width});
     add_matrix("mlp.gate_proj", config.ffn, config.width, config.mlp_bias);
     add_matrix("mlp.up_proj", config.ffn, config.width, config.mlp_bias);

@@ -23,10 +23,10 @@ struct Sizes {
     base::Elements table;  // [positions, D/2]
     base::Elements tokens; // [T]
 
-    Sizes(const ModelConfig& c, base::Elements max_tokens, base::Elements max_document)
-        : stream(max_tokens * c.width), query(max_tokens * c.heads * c.head_dim),
-          key(max_tokens * c.kv_heads * c.head_dim), ffn(max_tokens * c.ffn),
-          table(max_document * (c.head_dim / 2)), tokens(max_tokens) {}
+    Sizes(const ModelConfig& c, const Limits& limits)
+        : stream(limits.tokens * c.width), query(limits.tokens * c.heads * c.head_dim),
+          key(limits.tokens * c.kv_heads * c.head_dim), ffn(limits.tokens * c.ffn),
+          table(limits.document * (c.head_dim / 2)), tokens(limits.tokens) {}
 };
 
 // A tensor of a unit by name; without one (a bias that the model lacks) an empty slab.
@@ -45,18 +45,24 @@ base::Elements count(kernels::Ids ids) { return static_cast<base::Elements>(ids.
 } // namespace
 
 Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device,
-                         base::Elements max_tokens, base::Elements max_document)
-    : config_(std::move(config)), chain_(std::move(chain)), max_tokens_(max_tokens) {
-    const Sizes n(config_, max_tokens, max_document);
+                         const Limits& limits)
+    : config_(std::move(config)), chain_(std::move(chain)), limits_(limits) {
+    const Sizes n(config_, limits);
+    const auto operands = [&](base::Elements count, const char* purpose) {
+        return device::Buffer<std::byte>(device, base::bytes_of(count, limits.weights).count,
+                                         purpose);
+    };
     residual_ = {device, n.stream, "the residual stream"};
-    normed_ = {device, n.stream, "normed activations"};
+    normed_ = operands(n.stream, "normed activations");
     query_ = {device, n.query, "queries"};
     key_ = {device, n.key, "keys"};
     value_ = {device, n.key, "values"};
-    mixed_ = {device, n.query, "attention's output"};
+    mixed_ = operands(n.query, "attention's output");
     gate_ = {device, n.ffn, "gates"};
     up_ = {device, n.ffn, "up projections"};
-    scored_ = {device, n.stream, "scored rows"};
+    gated_ = operands(n.ffn, "gated activations");
+    taken_ = {device, n.stream, "rows taken for the head"};
+    scored_ = operands(n.stream, "scored rows");
     cosines_ = {device, n.table, "RoPE cosines"};
     sines_ = {device, n.table, "RoPE sines"};
     head_maximum_ = {device, n.tokens, "largest logits"};
@@ -64,25 +70,30 @@ Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device
     head_sum_ = {device, n.tokens, "sums of exponentials"};
     head_best_ = {device, n.tokens, "most likely tokens"};
 
-    const RopeTables tables = rope_tables(config_.rope, config_.head_dim, max_document);
+    const RopeTables tables = rope_tables(config_.rope, config_.head_dim, limits.document);
     const auto stream = device.stream("RoPE tables", device::Priority::high);
     device.copy_in(base::View<const float>(tables.cosines), cosines_.view(), *stream);
     device.copy_in(base::View<const float>(tables.sines), sines_.view(), *stream);
     stream->sync();
 }
 
-base::Bytes Transformer::activation_bytes(const ModelConfig& config, base::Elements max_tokens,
-                                          base::Elements max_document) {
-    const Sizes n(config, max_tokens, max_document);
+base::Bytes Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {
+    const Sizes n(config, limits);
     const base::Elements floats =
-        3 * n.stream + 2 * n.query + 2 * n.key + 2 * n.ffn + 2 * n.table + 2 * n.tokens;
-    return {floats * static_cast<base::Elements>(sizeof(float)) +
-            n.tokens * static_cast<base::Elements>(sizeof(double) + sizeof(std::int32_t))};
+        2 * n.stream + n.query + 2 * n.key + 2 * n.ffn + 2 * n.table + 2 * n.tokens;
+    const base::Elements operands = 2 * n.stream + n.query + n.ffn;
+    return base::bytes_of(floats, base::DType::f32) + base::bytes_of(operands, limits.weights) +
+           base::Bytes{n.tokens *
+                       static_cast<base::Elements>(sizeof(double) + sizeof(std::int32_t))};
+}
+
+base::Slab Transformer::operand(const device::Buffer<std::byte>& buffer, base::Elements n) const {
+    return {buffer.view().data(), n, limits_.weights};
 }
 
 void Transformer::check(const PackView& pack) const {
     const base::Elements tokens = count(pack.ids), scored = count(pack.rows);
-    if (tokens > max_tokens_ || count(pack.positions) != tokens || pack.offsets.empty() ||
+    if (tokens > limits_.tokens || count(pack.positions) != tokens || pack.offsets.empty() ||
         scored > tokens || count(pack.targets) != scored ||
         pack.logprob.size() != pack.rows.size() || pack.greedy.size() != pack.rows.size()) {
         base::fail("a pack of " + std::to_string(tokens) + " ids, " +
@@ -90,7 +101,7 @@ void Transformer::check(const PackView& pack) const {
                    std::to_string(count(pack.offsets)) + " offsets, " + std::to_string(scored) +
                    " scored rows, " + std::to_string(count(pack.targets)) + " targets and " +
                    std::to_string(pack.logprob.size()) + " results does not fit activations for " +
-                   std::to_string(max_tokens_) + " tokens");
+                   std::to_string(limits_.tokens) + " tokens");
     }
 }
 
@@ -132,53 +143,76 @@ void Transformer::embedding(const shard::UnitSpec& unit, base::ConstSlab weights
 
 void Transformer::layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
                         const PackView& pack, Kernels& k, device::Stream& compute) {
+    attention(unit, weights, index, pack, k, compute);
+    feed_forward(unit, weights, index, pack, k, compute);
+    if (index == config_.layers - 1) { // only rows whose prediction is asked for go on to the head
+        const base::Elements width = config_.width, n = count(pack.rows) * width;
+        k.take_rows(residual_.first(count(pack.ids) * width), pack.rows, taken_.first(n), width,
+                    compute); // [S, C]
+        k.rms_norm(taken_.first(n), find(unit, weights, final_norm_name), config_.norm_epsilon,
+                   operand(scored_, n), compute);
+    }
+}
+
+void Transformer::attention(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
+                            const PackView& pack, Kernels& k, device::Stream& compute) {
+    const auto w = [&](const std::string& name) {
+        return find(unit, weights, layer_tensor(index, "self_attn." + name));
+    };
+    const base::Elements tokens = count(pack.ids);
+    const ModelConfig& c = config_;
+    const auto residual = residual_.first(tokens * c.width);           // [T, C]
+    const auto normed = operand(normed_, tokens * c.width);            // [T, C]
+    const auto query = query_.first(tokens * c.heads * c.head_dim);    // [T, H, D]
+    const auto key = key_.first(tokens * c.kv_heads * c.head_dim);     // [T, K, D]
+    const auto value = value_.first(tokens * c.kv_heads * c.head_dim); // [T, K, D]
+    const auto mixed = operand(mixed_, tokens * c.heads * c.head_dim); // [T, H, D]
+    const kernels::ConstFloats cosines = cosines_.view(), sines = sines_.view();
+    constexpr auto set = Kernels::Into::overwrite, add = Kernels::Into::add;
+
+    k.rms_norm(residual, find(unit, weights, layer_tensor(index, "input_layernorm.weight")),
+               c.norm_epsilon, normed, compute);
+    k.product(normed, w("q_proj.weight"), w("q_proj.bias"), set, query, tokens, compute);
+    k.product(normed, w("k_proj.weight"), w("k_proj.bias"), set, key, tokens, compute);
+    k.product(normed, w("v_proj.weight"), w("v_proj.bias"), set, value, tokens, compute);
+    if (c.qk_norm) {
+        k.rms_norm(query, w("q_norm.weight"), c.norm_epsilon, query, compute);
+        k.rms_norm(key, w("k_norm.weight"), c.norm_epsilon, key, compute);
+    }
+    k.rope(query, pack.positions, cosines, sines, c.heads, c.head_dim, compute);
+    k.rope(key, pack.positions, cosines, sines, c.kv_heads, c.head_dim, compute);
+    k.attention(query, key, value, pack.offsets,
+                {c.heads, c.kv_heads, c.head_dim, c.windows[static_cast<std::size_t>(index)]},
+                mixed, compute);
+    k.product(mixed, w("o_proj.weight"), w("o_proj.bias"), add, residual, tokens, compute);
+}
+
+void Transformer::feed_forward(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
+                               const PackView& pack, Kernels& k, device::Stream& compute) {
     const auto w = [&](const char* name) { return find(unit, weights, layer_tensor(index, name)); };
     const base::Elements tokens = count(pack.ids);
     const ModelConfig& c = config_;
-    const base::View<float> residual = residual_.first(tokens * c.width);        // [T, C]
-    const base::View<float> normed = normed_.first(tokens * c.width);            // [T, C]
-    const base::View<float> query = query_.first(tokens * c.heads * c.head_dim); // [T, H, D]
-    const base::View<float> key = key_.first(tokens * c.kv_heads * c.head_dim);  // [T, K, D]
-    const base::View<float> value = value_.first(tokens * c.kv_heads * c.head_dim);
-    const base::View<float> mixed = mixed_.first(tokens * c.heads * c.head_dim);
-    const base::View<float> gate = gate_.first(tokens * c.ffn); // [T, F]
-    const base::View<float> up = up_.first(tokens * c.ffn);
-    const base::View<const float> cosines = cosines_.view(), sines = sines_.view();
+    const auto residual = residual_.first(tokens * c.width); // [T, C]
+    const auto normed = operand(normed_, tokens * c.width);  // [T, C]
+    const auto gate = gate_.first(tokens * c.ffn);           // [T, F]
+    const auto up = up_.first(tokens * c.ffn);               // [T, F]
+    const auto gated = operand(gated_, tokens * c.ffn);      // [T, F]
     constexpr auto set = Kernels::Into::overwrite, add = Kernels::Into::add;
-
-    k.rms_norm(residual, w("input_layernorm.weight"), c.norm_epsilon, normed, compute);
-    k.product(normed, w("self_attn.q_proj.weight"), w("self_attn.q_proj.bias"), set, query, tokens,
-              compute);
-    k.product(normed, w("self_attn.k_proj.weight"), w("self_attn.k_proj.bias"), set, key, tokens,
-              compute);
-    k.product(normed, w("self_attn.v_proj.weight"), w("self_attn.v_proj.bias"), set, value, tokens,
-              compute);
-    k.rope(query, pack.positions, cosines, sines, c.heads, c.head_dim, compute);
-    k.rope(key, pack.positions, cosines, sines, c.kv_heads, c.head_dim, compute);
-    k.attention(query, key, value, pack.offsets, {c.heads, c.kv_heads, c.head_dim}, mixed, compute);
-    k.product(mixed, w("self_attn.o_proj.weight"), w("self_attn.o_proj.bias"), add, residual,
-              tokens, compute);
 
     k.rms_norm(residual, w("post_attention_layernorm.weight"), c.norm_epsilon, normed, compute);
     k.product(normed, w("mlp.gate_proj.weight"), w("mlp.gate_proj.bias"), set, gate, tokens,
               compute);
     k.product(normed, w("mlp.up_proj.weight"), w("mlp.up_proj.bias"), set, up, tokens, compute);
-    k.silu_gate(gate, up, compute);
-    k.product(gate, w("mlp.down_proj.weight"), w("mlp.down_proj.bias"), add, residual, tokens,
+    k.silu_gate(gate, up, gated, compute);
+    k.product(gated, w("mlp.down_proj.weight"), w("mlp.down_proj.bias"), add, residual, tokens,
               compute);
-
-    if (index == c.layers - 1) { // only scored rows go on to the head
-        const base::View<float> scored = scored_.first(count(pack.rows) * c.width); // [S, C]
-        k.take_rows(residual, pack.rows, scored, c.width, compute);
-        k.rms_norm(scored, find(unit, weights, final_norm_name), c.norm_epsilon, scored, compute);
-    }
 }
 
 void Transformer::head(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
                        Kernels& kernels, device::Stream& compute) {
     const shard::TensorPart& piece = unit.parts.front();
     const base::Elements scored = count(pack.rows);
-    kernels.head_piece(scored_.first(scored * config_.width), shard::part_of(weights, piece),
+    kernels.head_piece(operand(scored_, scored * config_.width), shard::part_of(weights, piece),
                        piece.first_row, pack.targets, head_state(scored), compute);
 }
 

@@ -17,6 +17,7 @@ namespace foregather::kernels {
 
 using base::ConstSlab;
 using base::Elements;
+using base::Slab;
 using base::View;
 using device::Stream;
 using Floats = View<float>;
@@ -32,9 +33,10 @@ struct HeadState {
 };
 
 struct AttentionShape {
-    int heads = 0;    // H
-    int kv_heads = 0; // K, divides H; query head h reads kv head h / (H / K)
-    int head_dim = 0; // D
+    int heads = 0;       // H
+    int kv_heads = 0;    // K, divides H; query head h reads kv head h / (H / K)
+    int head_dim = 0;    // D
+    Elements window = 0; // keys that a query sees, itself included; 0: all before it
 };
 
 class Kernels {
@@ -45,13 +47,14 @@ public:
     // ids [T], w [R, C], x [T, C].
     void embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width, Stream& stream);
 
-    // y[t] = x[t] * rsqrt(mean(x[t]^2) + epsilon) * w. x, y [T, C] (may be the same), w [C].
-    void rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream);
+    // y[t] = x[t] * rsqrt(mean(x[t]^2) + epsilon) * w, rounded to y's type. x, y [T, C] (y may be x
+    // if it is fp32), w [C]. A head's norm is one with T x H rows of D.
+    void rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream& stream);
 
     enum class Into { overwrite, add };
-    // y = x w^T + bias, or y += x w^T + bias. x [T, in], w [out, in], bias [out] or empty, y [T,
-    // out].
-    void product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y, Elements tokens,
+    // y = x w^T + bias, or y += x w^T + bias. x [T, in], w [out, in] of x's type, bias [out] of any
+    // or empty, y [T, out]. Sums are fp32 at least, whatever the type of x and w.
+    void product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y, Elements tokens,
                  Stream& stream);
 
     // Rotates pairs (j, j + D/2) of each head in place by the angle of its position.
@@ -60,13 +63,15 @@ public:
               int head_dim, Stream& stream);
 
     // Causal attention within each document: out[t] = softmax(q[t] k^T / sqrt(D)) v over the
-    // document's tokens up to t. q, out [T, H, D], k, v [T, K, D], offsets [documents + 1] into T.
-    // No T x T array is formed.
+    // document's tokens up to t, shape.window of them at most. q, out [T, H, D], k, v [T, K, D],
+    // offsets [documents + 1] into T. No T x T array is formed. With a bf16 `out` the inputs of
+    // both products (q, k, v and the weights of the softmax) are rounded to bf16 too.
     void attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets, AttentionShape shape,
-                   Floats out, Stream& stream);
+                   Slab out, Stream& stream);
 
-    // gate = silu(gate) * up. gate, up [T, F].
-    void silu_gate(Floats gate, ConstFloats up, Stream& stream);
+    // out = silu(gate) * up, rounded to out's type. gate, up, out [T, F]; out may be gate if it is
+    // fp32.
+    void silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream);
 
     // y[s] = x[rows[s]]. x [T, C], rows [S], y [S, C].
     void take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream);
@@ -75,8 +80,9 @@ public:
     void head_begin(HeadState state, Stream& stream);
     // Logits of this piece's rows, x w^T, go into the state; none are kept. The sum runs in double,
     // in an order fixed by the shapes. Pieces may come in any order, each once. A logit that is not
-    // finite ends as a NaN logprob. x [S, C], w [R, C] of vocabulary rows first_row.., targets [S].
-    void head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
+    // finite ends as a NaN logprob. x [S, C], w [R, C] of x's type, of vocabulary rows first_row..,
+    // targets [S].
+    void head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                     Stream& stream);
     // logprob[s] = target - maximum - ln(sum), rounded to float once; NaN if no piece held the
     // target. greedy[s] = (best_id == target id), 0 where logprob is not finite.
@@ -89,18 +95,18 @@ public:
 private:
     virtual void do_embed(Ids, Elements first_row, ConstSlab w, Floats x, Elements width,
                           Stream&) = 0;
-    virtual void do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream&) = 0;
-    virtual void do_product(ConstFloats x, ConstSlab w, ConstSlab bias, Into, Floats y,
+    virtual void do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream&) = 0;
+    virtual void do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into, Floats y,
                             Elements tokens, Stream&) = 0;
     virtual void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                          int head_dim, Stream&) = 0;
     virtual void do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                              AttentionShape, Floats out, Stream&) = 0;
-    virtual void do_silu_gate(Floats gate, ConstFloats up, Stream&) = 0;
+                              AttentionShape, Slab out, Stream&) = 0;
+    virtual void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream&) = 0;
     virtual void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream&) = 0;
     virtual void do_head_begin(HeadState, Stream&) = 0;
-    virtual void do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets,
-                               HeadState, Stream&) = 0;
+    virtual void do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState,
+                               Stream&) = 0;
     virtual void do_head_end(HeadState, Ids targets, Floats logprob, View<std::uint8_t> greedy,
                              Stream&) = 0;
 };

@@ -21,8 +21,8 @@ struct Lanes {
     float (*exp_minus)(float* x, std::int64_t n, float shift);
     // Sum of exp(x[i] - shift) in double; x is left alone.
     double (*sum_exp_minus)(const float* x, std::int64_t n, float shift);
-    // gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
-    void (*silu_gate)(float* gate, const float* up, std::int64_t n);
+    // out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. out may be gate.
+    void (*silu_gate)(const float* gate, const float* up, float* out, std::int64_t n);
     // Sum of x[i]^2 in double.
     double (*sum_of_squares)(const float* x, std::int64_t n);
     // y[i] = (x[i] * factor) * w[i]. y may be x.

@@ -23,7 +23,7 @@ struct Rope {
 };
 
 struct ModelConfig {
-    std::string family;          // model_type: "llama", "mistral"
+    std::string family;          // model_type: "llama", "mistral", "qwen2", "qwen3"
     std::int64_t width = 0;      // C
     std::int64_t ffn = 0;        // F
     std::int64_t vocabulary = 0; // V
@@ -34,8 +34,11 @@ struct ModelConfig {
     int head_dim = 0;            // D, its own number: H x D need not be C
     float norm_epsilon = 0;
     bool tied = false;
-    bool attention_bias = false; // q, k, v and o
+    bool qkv_bias = false;    // of q, k and v
+    bool output_bias = false; // of o
     bool mlp_bias = false;
+    bool qk_norm = false;              // each head of q and k is normed before RoPE
+    std::vector<std::int64_t> windows; // [L] keys that a query sees, itself included; 0: all
     Rope rope;
     std::vector<std::string>
         notes; // defaults of the family that the config left open, one line each

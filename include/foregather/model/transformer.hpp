@@ -23,23 +23,29 @@ struct PackView {
     base::View<std::uint8_t> greedy; // [S] out
 };
 
+// What the activations are laid out for.
+struct Limits {
+    base::Elements tokens = 0;   // T, of the largest pack
+    base::Elements document = 0; // longest one: positions of the RoPE tables
+    // Type of the gathered weights: fp32 or bf16. What they are multiplied with is rounded to it;
+    // sums, the residual stream, norms and the softmax stay fp32 or better.
+    base::DType weights = base::DType::f32;
+};
+
 class Transformer {
 public:
-    // Allocates all activations for packs of at most max_tokens, and RoPE tables for documents of
-    // at most max_document tokens. Blocks for the tables.
-    Transformer(ModelConfig config, Chain chain, device::Device& device, base::Elements max_tokens,
-                base::Elements max_document);
+    // Allocates all activations, and RoPE tables. Blocks for the tables.
+    Transformer(ModelConfig config, Chain chain, device::Device& device, const Limits& limits);
 
     // Enqueues one forward pass of a pack; does not block. A pack without tokens computes nothing
     // but acquires and releases every unit, so that all ranks gather alike; one without scored rows
-    // skips the head alike. Throws Error(failed) for a pack larger than max_tokens or with uneven
-    // arrays.
+    // skips the head alike. Throws Error(failed) for a pack larger than limits.tokens or with
+    // uneven arrays.
     void forward(shard::WeightSource& weights, const PackView& pack, kernels::Kernels& kernels,
                  device::Stream& compute);
 
     // Device memory that the constructor allocates, to the byte.
-    static base::Bytes activation_bytes(const ModelConfig& config, base::Elements max_tokens,
-                                        base::Elements max_document);
+    static base::Bytes activation_bytes(const ModelConfig& config, const Limits& limits);
 
 private:
     void check(const PackView& pack) const;
@@ -48,13 +54,19 @@ private:
                    kernels::Kernels& kernels, device::Stream& compute);
     void layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
                const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
+    void attention(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
+                   const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
+    void feed_forward(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
+                      const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
+    base::Slab operand(const device::Buffer<std::byte>& buffer, base::Elements n) const;
     void head(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
               kernels::Kernels& kernels, device::Stream& compute);
 
     ModelConfig config_;
     Chain chain_;
-    base::Elements max_tokens_;
-    device::Buffer<float> residual_, normed_, query_, key_, value_, mixed_, gate_, up_, scored_;
+    Limits limits_;
+    device::Buffer<float> residual_, query_, key_, value_, gate_, up_, taken_;
+    device::Buffer<std::byte> normed_, mixed_, gated_, scored_; // of limits.weights' type
     device::Buffer<float> cosines_, sines_;
     device::Buffer<float> head_maximum_, head_target_;
     device::Buffer<double> head_sum_;

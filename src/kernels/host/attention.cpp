@@ -19,6 +19,7 @@ struct HostKernels::Head {
     Elements q_stride = 0;  // of q and out
     Elements kv_stride = 0; // of k and v
     Elements dim = 0;
+    Elements window = 0; // keys that a query sees; 0: all
     float scale = 0;
 };
 
@@ -44,21 +45,33 @@ void check_offsets(Ids offsets, Elements tokens) {
 
 } // namespace
 
-// Turns the scores of a block into weights exp(score - maximum), 0 for keys after the query, and
-// brings out's rows, which so far hold sums over earlier keys, to the new maximum.
+// The first key block of a document that one of the queries sees. Blocks begin where they would
+// without a window, so that one that hides nothing changes no bit.
+Elements HostKernels::first_block(const Head& head, base::Range queries, Elements document_begin) {
+    const Elements seen = head.window > 0
+                              ? std::max(document_begin, queries.begin + 1 - head.window)
+                              : document_begin;
+    return document_begin + (seen - document_begin) / key_block * key_block;
+}
+
+// Turns the scores of a block into weights exp(score - maximum), 0 for keys that the query does not
+// see, and brings out's rows, which so far hold sums over earlier keys, to the new maximum.
 void HostKernels::softmax_rows(base::Range queries, base::Range keys, const Head& head,
                                float* memory) const {
     const Scratch scratch(memory);
     for (Elements r = 0; r < queries.size(); ++r) {
         float* row = scratch.scores + r * key_block;
-        const Elements seen =
-            std::clamp(queries.begin + r + 1 - keys.begin, Elements{0}, keys.size());
-        std::fill(row + seen, row + keys.size(), 0.0F);
-        if (seen == 0) {
+        const Elements end = queries.begin + r + 1 - keys.begin; // of the keys seen
+        const Elements stop = std::clamp(end, Elements{0}, keys.size());
+        const Elements first =
+            head.window > 0 ? std::clamp(end - head.window, Elements{0}, stop) : 0;
+        std::fill(row, row + first, 0.0F);
+        std::fill(row + stop, row + keys.size(), 0.0F);
+        if (first == stop) {
             continue;
         }
         float& maximum = scratch.maximum[r];
-        const float largest = lanes_.largest(row, seen);
+        const float largest = lanes_.largest(row + first, stop - first);
         if (largest > maximum) {
             float shrink = maximum;
             lanes_.exp_minus(&shrink, 1, largest);
@@ -68,7 +81,7 @@ void HostKernels::softmax_rows(base::Range queries, base::Range keys, const Head
             }
             maximum = largest;
         }
-        scratch.sum[r] += lanes_.exp_minus(row, seen, maximum);
+        scratch.sum[r] += lanes_.exp_minus(row + first, stop - first, maximum);
     }
 }
 
@@ -79,7 +92,8 @@ void HostKernels::attend(const Head& head, base::Range queries, Elements documen
     std::fill_n(scratch.maximum, queries.size(), -std::numeric_limits<float>::infinity());
     std::fill_n(scratch.sum, queries.size(), 0.0F);
     float* out = head.out + queries.begin * head.q_stride;
-    for (Elements key = document_begin; key < queries.end; key += key_block) {
+    const Elements first_key = first_block(head, queries, document_begin);
+    for (Elements key = first_key; key < queries.end; key += key_block) {
         const base::Range keys{key, std::min(queries.end, key + key_block)};
         blas_.multiply_transposed({queries.size(), keys.size(), head.dim}, head.scale,
                                   {head.q + queries.begin * head.q_stride, head.q_stride},
@@ -88,7 +102,7 @@ void HostKernels::attend(const Head& head, base::Range queries, Elements documen
         softmax_rows(queries, keys, head, memory);
         blas_.multiply({queries.size(), head.dim, keys.size()}, {scratch.scores, key_block},
                        {head.v + key * head.kv_stride, head.kv_stride},
-                       key == document_begin ? 0.0F : 1.0F, {out, head.q_stride});
+                       key == first_key ? 0.0F : 1.0F, {out, head.q_stride});
     }
     for (Elements r = 0; r < queries.size(); ++r) {
         lanes_.scale(out + r * head.q_stride, 1.0F / scratch.sum[r], head.dim);
@@ -96,7 +110,7 @@ void HostKernels::attend(const Head& head, base::Range queries, Elements documen
 }
 
 void HostKernels::do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                               AttentionShape shape, Floats out, Stream& stream) {
+                               AttentionShape shape, Slab out, Stream& stream) {
     const Elements heads = shape.heads, dim = shape.head_dim;
     const Elements shared_by = heads / shape.kv_heads;
     const Elements tokens = static_cast<Elements>(q.size()) / (heads * dim);
@@ -111,9 +125,15 @@ void HostKernels::do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids 
             const Elements end = std::min(tokens, begin + query_block);
             const Elements h = b % heads;
             const Elements kv = h / shared_by * dim;
-            const Head head{
-                q.data() + h * dim, k.data() + kv,        v.data() + kv, out.data() + h * dim,
-                heads * dim,        shape.kv_heads * dim, dim,           scale};
+            const Head head{q.data() + h * dim,
+                            k.data() + kv,
+                            v.data() + kv,
+                            out.f32() + h * dim,
+                            heads * dim,
+                            shape.kv_heads * dim,
+                            dim,
+                            shape.window,
+                            scale};
             for (Elements t = begin; t < end;) {
                 const auto next = std::upper_bound(offsets.begin(), offsets.end(), t);
                 const Elements stop = std::min<Elements>(end, *next);

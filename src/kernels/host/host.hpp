@@ -24,22 +24,23 @@ public:
 private:
     void do_embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
                   Stream& stream) override;
-    void do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream) override;
-    void do_product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y,
-                    Elements tokens, Stream& stream) override;
+    void do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream& stream) override;
+    void do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y, Elements tokens,
+                    Stream& stream) override;
     void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                  int head_dim, Stream& stream) override;
     void do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                      AttentionShape shape, Floats out, Stream& stream) override;
-    void do_silu_gate(Floats gate, ConstFloats up, Stream& stream) override;
+                      AttentionShape shape, Slab out, Stream& stream) override;
+    void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) override;
     void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) override;
     void do_head_begin(HeadState state, Stream& stream) override;
-    void do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
+    void do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                        Stream& stream) override;
     void do_head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
                      Stream& stream) override;
 
     struct Head; // attention.cpp: one query head and its key-value head
+    static Elements first_block(const Head& head, base::Range queries, Elements document_begin);
     void attend(const Head& head, base::Range queries, Elements document_begin,
                 float* scratch) const;
     void softmax_rows(base::Range queries, base::Range keys, const Head& head,

@@ -42,11 +42,11 @@ void HostKernels::fold_logits(const float* logits, Elements n, Elements first_id
     }
 }
 
-void HostKernels::do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, Ids targets,
+void HostKernels::do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets,
                                 HeadState state, Stream& stream) {
     const float* matrix = weight(w, "head_piece");
     const auto scored = static_cast<Elements>(targets.size());
-    const Elements width = static_cast<Elements>(x.size()) / scored;
+    const Elements width = x.n / scored;
     const Elements rows = w.n / width;
     enqueue_rows(stream, scored, product_rows(scored),
                  [=, this](Elements begin, Elements end, int thread) {
@@ -54,7 +54,7 @@ void HostKernels::do_head_piece(ConstFloats x, ConstSlab w, Elements first_row, 
                      for (Elements row = 0; row < rows; row += head_columns) {
                          const Elements n = std::min(head_columns, rows - row);
                          blas_.multiply_transposed(
-                             {end - begin, n, width}, 1.0F, {x.data() + begin * width, width},
+                             {end - begin, n, width}, 1.0F, {x.f32() + begin * width, width},
                              {matrix + row * width, width}, 0.0F, {logits, head_columns});
                          for (Elements s = begin; s < end; ++s) {
                              const auto entry = static_cast<std::size_t>(s);

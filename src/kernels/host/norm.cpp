@@ -11,7 +11,7 @@ constexpr Elements norm_rows = 32;
 
 } // namespace
 
-void HostKernels::do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats y, Stream& stream) {
+void HostKernels::do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream& stream) {
     const float* gain = weight(w, "rms_norm");
     const Elements width = w.n;
     const Elements rows = static_cast<Elements>(x.size()) / width;
@@ -21,7 +21,7 @@ void HostKernels::do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Floats 
             const double mean_square =
                 lanes_.sum_of_squares(in, width) / static_cast<double>(width);
             const double inverse = 1.0 / std::sqrt(mean_square + static_cast<double>(epsilon));
-            lanes_.scale_by(in, static_cast<float>(inverse), gain, y.data() + row * width, width);
+            lanes_.scale_by(in, static_cast<float>(inverse), gain, y.f32() + row * width, width);
         }
     });
 }

@@ -48,10 +48,10 @@ void HostKernels::do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFlo
     });
 }
 
-void HostKernels::do_silu_gate(Floats gate, ConstFloats up, Stream& stream) {
+void HostKernels::do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) {
     const auto n = static_cast<Elements>(gate.size());
     enqueue_rows(stream, n, gates_at_a_time, [=, this](Elements begin, Elements end, int) {
-        lanes_.silu_gate(gate.data() + begin, up.data() + begin, end - begin);
+        lanes_.silu_gate(gate.data() + begin, up.data() + begin, out.f32() + begin, end - begin);
     });
 }
 

@@ -19,11 +19,11 @@ void start_with_bias(const float* bias, Kernels::Into into, Floats y, Elements w
 
 } // namespace
 
-void HostKernels::do_product(ConstFloats x, ConstSlab w, ConstSlab bias, Into into, Floats y,
+void HostKernels::do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y,
                              Elements tokens, Stream& stream) {
     const float* matrix = weight(w, "product");
     const float* offset = bias.n > 0 ? weight(bias, "product") : nullptr;
-    const Elements in = static_cast<Elements>(x.size()) / tokens;
+    const Elements in = x.n / tokens;
     const Elements out = static_cast<Elements>(y.size()) / tokens;
     const Elements block = product_rows(tokens);
     const Elements row_blocks = blocks_of(tokens, block);
@@ -38,9 +38,9 @@ void HostKernels::do_product(ConstFloats x, ConstSlab w, ConstSlab bias, Into in
             start_with_bias(offset, into, y, out, rows, columns);
         }
         const bool keep = offset != nullptr || into == Into::add;
-        blas_.multiply_transposed({rows.size(), columns.size(), in}, 1.0F,
-                                  {x.data() + top * in, in}, {matrix + left * in, in},
-                                  keep ? 1.0F : 0.0F, {y.data() + top * out + left, out});
+        blas_.multiply_transposed({rows.size(), columns.size(), in}, 1.0F, {x.f32() + top * in, in},
+                                  {matrix + left * in, in}, keep ? 1.0F : 0.0F,
+                                  {y.data() + top * out + left, out});
     });
 }
 

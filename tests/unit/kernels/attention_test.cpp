@@ -30,7 +30,7 @@ struct Case {
     std::vector<float> run(int threads = 1) const {
         HostSet host(threads);
         std::vector<float> out(q.size(), std::nanf(""));
-        host.kernels->attention(q, k, v, offsets, shape, out, *host.stream);
+        host.kernels->attention(q, k, v, offsets, shape, slab_of(out), *host.stream);
         host.stream->sync();
         return out;
     }
@@ -112,7 +112,7 @@ TEST(Attention, IsExactInALiteralCase) {
     const std::vector<float> v = {4, 8, 0, -4, 0, 4, 8, 4};
     const std::vector<std::int32_t> offsets = {0, 2};
     std::vector<float> out(8);
-    host.kernels->attention(q, k, v, offsets, {1, 1, 4}, out, *host.stream);
+    host.kernels->attention(q, k, v, offsets, {1, 1, 4}, slab_of(out), *host.stream);
     host.stream->sync();
     const std::vector<float> expected = {4, 8, 0, -4, 1, 5, 6, 2};
     for (std::size_t i = 0; i < 8; ++i) {
@@ -172,7 +172,7 @@ TEST(Attention, RefusesOffsetsThatDoNotCoverTheTokens) {
         HostSet host;
         const std::vector<float> q(4 * 2), k(4 * 2), v(4 * 2);
         std::vector<float> out(4 * 2);
-        host.kernels->attention(q, k, v, offsets, {1, 1, 2}, out, *host.stream);
+        host.kernels->attention(q, k, v, offsets, {1, 1, 2}, slab_of(out), *host.stream);
         const std::string text = refusal_of([&] { host.stream->sync(); });
         EXPECT_NE(text.find("offsets"), std::string::npos) << text;
     }

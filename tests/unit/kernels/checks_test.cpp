@@ -33,33 +33,34 @@ TEST_F(ShapeChecks, RowKernels) {
     expect_refused("embed", "w 5",
                    [&] { kernels_.embed(ids_, 0, slab_of(five_), six_, 2, stream_); });
     expect_refused("rms_norm", "w 4",
-                   [&] { kernels_.rms_norm(six_, slab_of(four_), 0.0F, six_, stream_); });
+                   [&] { kernels_.rms_norm(six_, slab_of(four_), 0.0F, slab_of(six_), stream_); });
     expect_refused("rms_norm", "y 4",
-                   [&] { kernels_.rms_norm(six_, slab_of(six_), 0.0F, four_, stream_); });
+                   [&] { kernels_.rms_norm(six_, slab_of(six_), 0.0F, slab_of(four_), stream_); });
     expect_refused("rope", "head_dim 3",
                    [&] { kernels_.rope(six_, two_, four_, four_, 1, 3, stream_); });
     expect_refused("rope", "sines 5",
                    [&] { kernels_.rope(four_, two_, four_, five_, 1, 2, stream_); });
-    expect_refused("silu_gate", "up 4", [&] { kernels_.silu_gate(six_, four_, stream_); });
+    expect_refused("silu_gate", "up 4",
+                   [&] { kernels_.silu_gate(six_, four_, slab_of(six_), stream_); });
     expect_refused("take_rows", "y 5", [&] { kernels_.take_rows(six_, two_, five_, 2, stream_); });
 }
 
 TEST_F(ShapeChecks, ProductAndAttention) {
     const auto product = [&](ConstSlab w, ConstSlab bias, Elements tokens) {
-        kernels_.product(six_, w, bias, Kernels::Into::overwrite, four_, tokens, stream_);
+        kernels_.product(slab_of(six_), w, bias, Kernels::Into::overwrite, four_, tokens, stream_);
     };
     expect_refused("product", "w 5", [&] { product(slab_of(five_), {}, 2); });
     expect_refused("product", "bias 5", [&] { product(slab_of(six_), slab_of(five_), 2); });
     expect_refused("product", "tokens 4", [&] { product(slab_of(six_), {}, 4); });
     const std::vector<std::int32_t> offsets = {0, 2};
     expect_refused("attention", "kv_heads 2", [&] {
-        kernels_.attention(six_, six_, six_, offsets, {3, 2, 1}, six_, stream_);
+        kernels_.attention(six_, six_, six_, offsets, {3, 2, 1}, slab_of(six_), stream_);
     });
     expect_refused("attention", "k 5", [&] {
-        kernels_.attention(six_, five_, five_, offsets, {3, 3, 1}, six_, stream_);
+        kernels_.attention(six_, five_, five_, offsets, {3, 3, 1}, slab_of(six_), stream_);
     });
     expect_refused("attention", "offsets 0", [&] {
-        kernels_.attention(six_, six_, six_, {}, {3, 3, 1}, six_, stream_);
+        kernels_.attention(six_, six_, six_, {}, {3, 3, 1}, slab_of(six_), stream_);
     });
 }
 
@@ -73,9 +74,9 @@ TEST_F(ShapeChecks, Head) {
     target.resize(2);
     const HeadState state{maximum, sum, target, best};
     expect_refused("head_piece", "w 5",
-                   [&] { kernels_.head_piece(four_, slab_of(five_), 0, two_, state, stream_); });
+                   [&] { kernels_.head_piece(slab_of(four_), slab_of(five_), 0, two_, state, stream_); });
     expect_refused("head_piece", "targets 3",
-                   [&] { kernels_.head_piece(six_, slab_of(six_), 0, ids_, state, stream_); });
+                   [&] { kernels_.head_piece(slab_of(six_), slab_of(six_), 0, ids_, state, stream_); });
     expect_refused("head_end", "logprob 1", [&] {
         kernels_.head_end(state, two_, Floats(logprob).first(1), greedy, stream_);
     });

@@ -37,7 +37,8 @@ inline std::vector<float> numbers(std::size_t n, std::uint32_t seed, float scale
     return x;
 }
 
-inline ConstSlab slab_of(const std::vector<float>& x) { return base::slab(ConstFloats(x)); }
+inline ConstSlab slab_of(const std::vector<float>& x) { return ConstFloats(x); }
+inline Slab slab_of(std::vector<float>& x) { return Floats(x); }
 
 // The message and status of the Error that `call` throws; "" if it throws none.
 template <class Call>

@@ -139,7 +139,7 @@ TEST(Lanes, RowLoopsHaveTheSameBitsAtEveryWidth) {
         for (const Lanes* table : runnable()) {
             std::vector<float> gate = x, scaled = x, by(n), turned = x;
             const auto count = static_cast<std::int64_t>(n);
-            table->silu_gate(gate.data(), w.data(), count);
+            table->silu_gate(gate.data(), w.data(), gate.data(), count);
             table->scale(scaled.data(), 0.3F, count);
             table->scale_by(x.data(), 0.7F, w.data(), by.data(), count);
             table->rotate(turned.data(), w.data(), c.data(), count / 2);

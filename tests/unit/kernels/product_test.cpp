@@ -54,7 +54,7 @@ TEST(Product, FollowsItsDefinitionAcrossTheGrid) {
                 std::vector<float> y =
                     add ? start : std::vector<float>(start.size(), std::nanf(""));
                 const std::vector<float> offset = with_bias ? bias : std::vector<float>();
-                host.kernels->product(x, slab_of(w), slab_of(offset), into, y,
+                host.kernels->product(slab_of(x), slab_of(w), slab_of(offset), into, y,
                                       static_cast<Elements>(n.tokens), *host.stream);
                 host.stream->sync();
                 expect_product(n, x, w, offset, add ? start : std::vector<float>(), y);
@@ -67,7 +67,7 @@ TEST(Product, IsExactInALiteralCase) {
     HostSet host;
     const std::vector<float> x = {1, 2, 3, 4, 5, 6}, w = {1, 0, -1, 2, 2, 2}, bias = {10, 20};
     std::vector<float> y(4);
-    host.kernels->product(x, slab_of(w), slab_of(bias), Kernels::Into::overwrite, y, 2,
+    host.kernels->product(slab_of(x), slab_of(w), slab_of(bias), Kernels::Into::overwrite, y, 2,
                           *host.stream);
     host.stream->sync();
     EXPECT_EQ(y, (std::vector<float>{8, 32, 8, 50}));
@@ -80,7 +80,7 @@ TEST(Product, HasTheSameBitsOnAnyNumberOfThreads) {
         for (const int threads : {1, 2, 3}) {
             HostSet host(threads);
             std::vector<float> y(n.tokens * n.out);
-            host.kernels->product(x, slab_of(w), {}, Kernels::Into::overwrite, y,
+            host.kernels->product(slab_of(x), slab_of(w), {}, Kernels::Into::overwrite, y,
                                   static_cast<Elements>(n.tokens), *host.stream);
             host.stream->sync();
             expected = threads == 1 ? y : expected;
@@ -169,8 +169,9 @@ TEST(Product, RefusesWeightsOfAnotherType) {
     std::vector<float> y(4);
     ConstSlab half = slab_of(w);
     half.type = base::DType::bf16;
-    const std::string text = refusal_of(
-        [&] { host.kernels->product(x, half, {}, Kernels::Into::overwrite, y, 2, *host.stream); });
+    const std::string text = refusal_of([&] {
+        host.kernels->product(slab_of(x), half, {}, Kernels::Into::overwrite, y, 2, *host.stream);
+    });
     EXPECT_NE(text.find("bf16"), std::string::npos) << text;
 }
 
@@ -180,8 +181,9 @@ TEST(Product, RefusesAStreamWithMoreThreadsThanScratch) {
     const auto stream = wide->stream("wide", device::Priority::normal);
     const std::vector<float> x(4), w(4);
     std::vector<float> y(4);
-    const std::string text = refusal_of(
-        [&] { host.kernels->product(x, slab_of(w), {}, Kernels::Into::overwrite, y, 2, *stream); });
+    const std::string text = refusal_of([&] {
+        host.kernels->product(slab_of(x), slab_of(w), {}, Kernels::Into::overwrite, y, 2, *stream);
+    });
     EXPECT_NE(text.find("2 threads"), std::string::npos) << text;
 }
 

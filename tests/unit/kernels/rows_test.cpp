@@ -16,7 +16,7 @@ TEST(RmsNorm, IsExactInALiteralCase) {
     const std::vector<float> x = {3, 4, 0, 0, -6, 8, 0, 0}, w = {1, 2, 3, -1};
     std::vector<float> y(8);
     // Mean squares 6.25 and 25: with epsilon 0 the factors are 0.4 and 0.2.
-    host.kernels->rms_norm(x, slab_of(w), 0.0F, y, *host.stream);
+    host.kernels->rms_norm(x, slab_of(w), 0.0F, slab_of(y), *host.stream);
     host.stream->sync();
     const std::vector<float> expected = {1.2F, 3.2F, 0, 0, -1.2F, 3.2F, 0, 0};
     for (std::size_t i = 0; i < 8; ++i) {
@@ -30,8 +30,8 @@ TEST(RmsNorm, FollowsItsDefinitionAtAnyWidthAlsoInPlace) {
         const std::size_t rows = 70;
         const std::vector<float> x = numbers(rows * width, 1, 3.0F), w = numbers(width, 2);
         std::vector<float> y(x.size()), in_place = x;
-        host.kernels->rms_norm(x, slab_of(w), 1e-5F, y, *host.stream);
-        host.kernels->rms_norm(in_place, slab_of(w), 1e-5F, in_place, *host.stream);
+        host.kernels->rms_norm(x, slab_of(w), 1e-5F, slab_of(y), *host.stream);
+        host.kernels->rms_norm(in_place, slab_of(w), 1e-5F, slab_of(in_place), *host.stream);
         host.stream->sync();
         EXPECT_EQ(in_place, y);
         for (std::size_t r = 0; r < rows; ++r) {
@@ -54,7 +54,7 @@ TEST(RmsNorm, GivesExactlyTwoForALoneLargeEntryOfFour) {
     HostSet host;
     const std::vector<float> x = {0, 1000, 0, 0}, w = {1, 1, 1, 1};
     std::vector<float> y(4);
-    host.kernels->rms_norm(x, slab_of(w), 1e-5F, y, *host.stream);
+    host.kernels->rms_norm(x, slab_of(w), 1e-5F, slab_of(y), *host.stream);
     host.stream->sync();
     EXPECT_EQ(y, (std::vector<float>{0, 2, 0, 0}));
 }
@@ -90,7 +90,7 @@ TEST(SiluGate, FollowsItsDefinition) {
     HostSet host(2);
     std::vector<float> gate = numbers(40001, 1, 30.0F);
     const std::vector<float> before = gate, up = numbers(40001, 2);
-    host.kernels->silu_gate(gate, up, *host.stream);
+    host.kernels->silu_gate(gate, up, slab_of(gate), *host.stream);
     host.stream->sync();
     for (std::size_t i = 0; i < gate.size(); ++i) {
         const auto g = static_cast<double>(before[i]);
@@ -103,7 +103,7 @@ TEST(SiluGate, OfExtremesIsZeroTheInputOrNan) {
     HostSet host;
     std::vector<float> gate = {0, -200, 200, std::nanf("")};
     const std::vector<float> up = {3, 1, 2, 1};
-    host.kernels->silu_gate(gate, up, *host.stream);
+    host.kernels->silu_gate(gate, up, slab_of(gate), *host.stream);
     host.stream->sync();
     EXPECT_EQ(gate[0], 0.0F);
     EXPECT_EQ(gate[1], 0.0F);
@@ -152,9 +152,9 @@ TEST(RowKernels, HaveTheSameBitsOnAnyNumberOfThreads) {
     for (const int threads : {1, 2, 3}) {
         HostSet host(threads);
         std::vector<float> normed(x.size()), turned = x, gate = x;
-        host.kernels->rms_norm(x, slab_of(w), 1e-6F, normed, *host.stream);
+        host.kernels->rms_norm(x, slab_of(w), 1e-6F, slab_of(normed), *host.stream);
         host.kernels->rope(turned, positions, cosines, sines, 3, 4, *host.stream);
-        host.kernels->silu_gate(gate, x, *host.stream);
+        host.kernels->silu_gate(gate, x, slab_of(gate), *host.stream);
         host.stream->sync();
         if (threads == 1) {
             expected_norm = normed;

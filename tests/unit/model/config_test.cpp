@@ -31,7 +31,8 @@ TEST(Config, ReadsEveryNumber) {
     EXPECT_EQ(c.head_dim, 6); // d4: its own number, not 32 / 4
     EXPECT_EQ(c.norm_epsilon, 1e-5F);
     EXPECT_TRUE(c.tied);
-    EXPECT_TRUE(c.attention_bias);
+    EXPECT_TRUE(c.qkv_bias);
+    EXPECT_TRUE(c.output_bias);
     EXPECT_FALSE(c.mlp_bias);
     EXPECT_EQ(c.rope.type, RopeType::plain);
     EXPECT_EQ(c.rope.theta, 10000.0);

@@ -109,7 +109,7 @@ struct TinyModel {
         : chain(make_chain(config, piece_bytes)), device(device::make_host_device(threads)),
           stream(device->stream("compute", device::Priority::normal)),
           kernels(kernels::make_host_kernels(*device, threads, {})), weights(chain, tensors),
-          transformer(config, chain, *device, max_tokens, max_tokens) {}
+          transformer(config, chain, *device, {max_tokens, max_tokens}) {}
 
     void forward(Pack& pack) {
         transformer.forward(weights, pack.view(), *kernels, *stream);

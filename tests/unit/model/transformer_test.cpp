@@ -93,9 +93,9 @@ TEST(Transformer, AllocatesExactlyWhatItAnnounces) {
         const ModelConfig config = config_with(changes);
         const auto device = device::make_host_device(1);
         const base::Bytes before = device->allocated();
-        const Transformer transformer(config, make_chain(config, {0}), *device, 77, 33);
+        const Transformer transformer(config, make_chain(config, {0}), *device, {77, 33});
         EXPECT_EQ((device->allocated() - before).count,
-                  Transformer::activation_bytes(config, 77, 33).count);
+                  Transformer::activation_bytes(config, {77, 33}).count);
     }
 }
 
