@@ -73,10 +73,12 @@ TEST_F(ShapeChecks, Head) {
     expect_refused("head_begin", "target 3", [&] { kernels_.head_begin(uneven, stream_); });
     target.resize(2);
     const HeadState state{maximum, sum, target, best};
-    expect_refused("head_piece", "w 5",
-                   [&] { kernels_.head_piece(slab_of(four_), slab_of(five_), 0, two_, state, stream_); });
-    expect_refused("head_piece", "targets 3",
-                   [&] { kernels_.head_piece(slab_of(six_), slab_of(six_), 0, ids_, state, stream_); });
+    expect_refused("head_piece", "w 5", [&] {
+        kernels_.head_piece(slab_of(four_), slab_of(five_), 0, two_, state, stream_);
+    });
+    expect_refused("head_piece", "targets 3", [&] {
+        kernels_.head_piece(slab_of(six_), slab_of(six_), 0, ids_, state, stream_);
+    });
     expect_refused("head_end", "logprob 1", [&] {
         kernels_.head_end(state, two_, Floats(logprob).first(1), greedy, stream_);
     });

@@ -35,8 +35,8 @@ Result score(const std::vector<float>& x, const std::vector<float>& w, std::size
     host.kernels->head_begin(state, *host.stream);
     for (const Piece piece : pieces) {
         const ConstFloats rows(w.data() + piece.first * width, piece.rows * width);
-        host.kernels->head_piece(x, base::slab(rows), static_cast<Elements>(piece.first), targets,
-                                 state, *host.stream);
+        host.kernels->head_piece(slab_of(x), base::slab(rows), static_cast<Elements>(piece.first),
+                                 targets, state, *host.stream);
     }
     host.kernels->head_end(state, targets, result.logprob, result.greedy, *host.stream);
     host.stream->sync();
