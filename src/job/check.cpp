@@ -104,6 +104,7 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     refuse_without_room(output, io::bytes_of(results));
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
+    const ParamType param = choose_param_type(s.fsdp.param_dtype, device.kind, *inputs.weights);
     const shard::ArenaPlan arena(inputs.chain.units, layout.group);
     const mesh::WindowSpace space = mesh::window_space();
     const bool host = device.kind == "host";
@@ -112,11 +113,11 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const int groups = std::max(layout.per_node / layout.group, 1);
     const Transport transport =
         choose_transport(deck, host ? "mpi" : "nccl", host, group,
-                         groups * base::bytes_of(arena.whole_elements, base::DType::f32));
+                         groups * base::bytes_of(arena.whole_elements, param.type));
     const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
     const int depth = s.fsdp.forward_prefetch;
     const MemoryPlan plan = plan_memory(inputs.config, inputs.chain, layout.group, transport, depth,
-                                        inputs.packs, threads);
+                                        inputs.packs, threads, param.type);
     deck::Ledger ledger(deck);
     const int in_force = plan.slots > 0 ? plan.slots - 1 : depth;
     settle_before(ledger, deck, transport, inputs, in_force);
@@ -135,7 +136,7 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
     const int smaller =
         smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
-                                 inputs.packs, threads, layout.per_node, node_memory());
+                                 inputs.packs, threads, param.type, layout.per_node, node_memory());
     if (smaller > 0) {
         text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
                 (smaller == 1 ? "no gathers are needed then\n"

@@ -79,26 +79,45 @@ base::Bytes MemoryPlan::total() const {
     return sum;
 }
 
+ParamType choose_param_type(const std::string& asked, const std::string& device_kind,
+                            const io::WeightsFile& weights) {
+    if (asked != "auto") {
+        return {asked == "bf16" ? base::DType::bf16 : base::DType::f32, "asked for"};
+    }
+    if (device_kind == "host") {
+        return {base::DType::f32, "auto is fp32 on the host"};
+    }
+    for (const io::StoredTensor& tensor : weights.tensors()) {
+        if (tensor.shape.size() >= 2 && tensor.type != base::DType::bf16) {
+            return {base::DType::f32,
+                    "the file's " + tensor.name + " is " + base::name_of(tensor.type)};
+        }
+    }
+    return {base::DType::bf16, "the file's matrices are bf16"};
+}
+
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                       const Transport& transport, int depth, const PackPlan& packs, int threads) {
+                       const Transport& transport, int depth, const PackPlan& packs, int threads,
+                       base::DType weights) {
     const shard::ArenaPlan arena(chain.units, ranks);
     MemoryPlan plan;
-    const auto fp32 = [](base::Elements n) { return base::bytes_of(n, base::DType::f32); };
-    const std::string parts = std::to_string(chain.units.size()) + " units over " +
+    const auto held = [&](base::Elements n) { return base::bytes_of(n, weights); };
+    const std::string parts = std::string(base::name_of(weights)) + ", " +
+                              std::to_string(chain.units.size()) + " units over " +
                               std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
     plan.rows.push_back(
-        {"weights", fp32(arena.shard_elements),
+        {"weights", held(arena.shard_elements),
          parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
     if (moves(transport)) {
         plan.slots = schedule::Schedule(chain.unit_order(), 1, depth).slots();
-        plan.slot_bytes = fp32(arena.largest_unit);
+        plan.slot_bytes = held(arena.largest_unit);
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
     }
-    plan.rows.push_back({"activations",
-                         model::Transformer::activation_bytes(
-                             config, {packs.most_tokens, packs.longest, base::DType::f32}),
-                         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
+    plan.rows.push_back(
+        {"activations",
+         model::Transformer::activation_bytes(config, {packs.most_tokens, packs.longest, weights}),
+         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
     plan.rows.push_back({"kernel scratch", threads * kernels::host_scratch_bytes,
                          std::to_string(threads) + (threads == 1 ? " thread" : " threads")});
     plan.rows.push_back(
@@ -109,14 +128,14 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
 
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                              int group, int depth, const PackPlan& packs, int threads,
-                             int ranks_on_node, base::Bytes memory) {
+                             base::DType weights, int ranks_on_node, base::Bytes memory) {
     for (int size = 1; size < group; ++size) {
         if (ranks % size != 0) {
             continue;
         }
         const Transport transport{size == 1 ? "none" : "mpi", ""};
         const base::Bytes need =
-            plan_memory(config, chain, size, transport, depth, packs, threads).total();
+            plan_memory(config, chain, size, transport, depth, packs, threads, weights).total();
         if (ranks_on_node * need.count <= memory.count / 5 * 4) {
             return size;
         }

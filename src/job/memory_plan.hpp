@@ -8,6 +8,7 @@
 
 #include <foregather/base/types.hpp>
 #include <foregather/deck/deck.hpp>
+#include <foregather/io/weights_file.hpp>
 #include <foregather/model/chain.hpp>
 
 #include "packs.hpp"
@@ -48,7 +49,17 @@ struct MemoryPlan {
     base::Bytes total() const;
 };
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                       const Transport& transport, int depth, const PackPlan& packs, int threads);
+                       const Transport& transport, int depth, const PackPlan& packs, int threads,
+                       base::DType weights);
+
+// The type in which weights are gathered and multiplied, and why: fsdp.param_dtype, or what `auto`
+// becomes on a kind of device.
+struct ParamType {
+    base::DType type = base::DType::f32;
+    std::string why;
+};
+ParamType choose_param_type(const std::string& asked, const std::string& device_kind,
+                            const io::WeightsFile& weights);
 
 // "14.2 MiB", "3.4 GiB".
 std::string in_words(base::Bytes bytes);
@@ -58,7 +69,7 @@ std::string in_words(base::Bytes bytes);
 // others.
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                              int group, int depth, const PackPlan& packs, int threads,
-                             int ranks_on_node, base::Bytes node_memory);
+                             base::DType weights, int ranks_on_node, base::Bytes node_memory);
 
 base::Bytes node_memory();
 

@@ -59,6 +59,7 @@ private:
     Inputs inputs_;
     std::unique_ptr<backend::Backend> backend_;
     Transport transport_;
+    ParamType param_;
     MemoryPlan memory_;
     int depth_ = 0;
     bool replaced_ = false;
@@ -95,6 +96,7 @@ void ScoreRun::decide() {
     // On the device's clock, when main() began: set-up counts from there.
     begin_ns_ = backend_->device().now_ns() -
                 (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
+    param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights);
     const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
     // Windows of all groups of a node share its room.
     const auto groups =
@@ -102,7 +104,7 @@ void ScoreRun::decide() {
     control_.together([&] {
         transport_ =
             choose_transport(deck_, backend_->transport(), backend_->can_share(), group_facts(),
-                             groups * base::bytes_of(plan.whole_elements, base::DType::f32));
+                             groups * base::bytes_of(plan.whole_elements, param_.type));
     });
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
@@ -127,8 +129,9 @@ void ScoreRun::decide() {
 
 void ScoreRun::prepare() {
     device::Device& device = backend_->device();
-    memory_ = plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
-                          s_.fsdp.forward_prefetch, inputs_.packs, device.facts().threads);
+    memory_ =
+        plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
+                    s_.fsdp.forward_prefetch, inputs_.packs, device.facts().threads, param_.type);
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
     const std::int64_t packs = std::ssize(inputs_.packs.packs);
     std::vector<io::Table> tables;
@@ -144,11 +147,11 @@ void ScoreRun::prepare() {
         progress_->say("note: " + results_->note());
     }
     home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
-                                          memory_.slots);
+                                          memory_.slots, param_.type);
     control_.together([&] {
         transformer_ = std::make_unique<model::Transformer>(
             inputs_.config, inputs_.chain, device,
-            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, base::DType::f32});
+            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, param_.type});
         compute_ = device.stream("compute", device::Priority::normal);
         source_ = &home_->open_source({inputs_.chain.unit_order(),
                                        PassLoop::passes(inputs_.packs, topology_.size()),
@@ -209,6 +212,9 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    backend_->kind(),
                    backend_->why,
                    backend_->kernels().product_name(),
+                   backend_->why_product,
+                   param_,
+                   home_->weights_type(),
                    memory_,
                    depth_,
                    gather_figures(control_, figures_),
@@ -283,7 +289,8 @@ std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table
     tables.push_back(
         choices_table({{"device", facts.backend_kind, facts.backend_why},
                        {"transport", transport_.name, transport_.why},
-                       {"products", facts.product, "the best that all ranks can run"},
+                       {"products", facts.product, facts.product_why},
+                       {"weights", base::name_of(param_.type), param_.why},
                        {"depth", std::to_string(depth_), "distinct units - 1 at most"}}));
     return tables;
 }

@@ -34,8 +34,9 @@ struct DataSection {
 };
 
 struct DeviceSection {
-    std::string kind = "auto"; // auto, host, cuda
-    int threads = 0;           // 0: this node's cores shared between its ranks
+    std::string kind = "auto";     // auto, host, cuda
+    int threads = 0;               // 0: this node's cores shared between its ranks
+    std::string products = "auto"; // auto, onednn, openblas
 
     friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };
@@ -48,7 +49,8 @@ struct MeshSection {
 
 struct FsdpSection {
     int forward_prefetch = 1;
-    base::Bytes piece_bytes{0}; // 0: the largest layer, at least 4 MiB
+    std::string param_dtype = "auto"; // auto, fp32, bf16
+    base::Bytes piece_bytes{0};       // 0: the largest layer, at least 4 MiB
 
     friend bool operator==(const FsdpSection&, const FsdpSection&) = default;
 };

@@ -89,6 +89,8 @@ protected:
     std::string path_;
 };
 
+base::Slab slab(std::vector<float>& part) { return base::View<float>(part); }
+
 } // namespace
 
 TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
@@ -102,7 +104,7 @@ TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
         io::WeightsFile file(path_);
         shard::Loader loader(file, {staging});
         std::vector<float> part(expected.size(), -1.0F);
-        loader.load(unit, layout, tests::rank(), part);
+        loader.load(unit, layout, tests::rank(), slab(part));
         EXPECT_EQ(part, expected) << "staging of " << staging << " bytes";
     }
 }
@@ -115,7 +117,7 @@ TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
     for (int r = tests::rank(); r < 40; r += tests::ranks()) {
         const std::int64_t before = file.bytes_read();
-        loader.load(unit, layout, r, part);
+        loader.load(unit, layout, r, slab(part));
         // A part touches at most two rows more than it has elements for, of at most 4 bytes an
         // element.
         EXPECT_LE(file.bytes_read() - before, 4 * (layout.per_rank() + 2 * 2 * columns));
@@ -131,7 +133,7 @@ TEST_F(LoaderTest, every_rank_of_many_puts_the_unit_together) {
         std::vector<float> gathered;
         std::vector<float> part(static_cast<std::size_t>(layout.per_rank()), -1.0F);
         for (int r = 0; r < ranks; ++r) {
-            loader.load(unit, layout, r, part);
+            loader.load(unit, layout, r, slab(part));
             gathered.insert(gathered.end(), part.begin(), part.end());
         }
         EXPECT_EQ(gathered, whole_unit(unit, layout.padded())) << "of " << ranks << " ranks";
@@ -144,7 +146,7 @@ TEST_F(LoaderTest, a_destination_of_another_size_is_refused) {
     io::WeightsFile file(path_);
     shard::Loader loader(file, {1000});
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()) + 1);
-    EXPECT_THROW(loader.load(unit, layout, tests::rank(), part), base::Error);
+    EXPECT_THROW(loader.load(unit, layout, tests::rank(), slab(part)), base::Error);
 }
 
 TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
@@ -155,5 +157,5 @@ TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
     shard::Loader loader(file, {1000});
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
     h5::expect_error(base::Status::failed, {"model.norm.weight", path_},
-                     [&] { loader.load(unit, layout, 0, part); });
+                     [&] { loader.load(unit, layout, 0, slab(part)); });
 }
