@@ -6,8 +6,11 @@ Decides what must be in the outputs; how the picture looks to the eye is judged 
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
+from conftest import ROOT  # noqa: F401 - puts tools/ on the path
+from foregather_tools.spans import Span, overlap_ns
 from results_files import COMPUTE, GATHER, UNITS, spans, write_results
 
 
@@ -88,6 +91,19 @@ def test_nothing_flows_over_passes_that_were_not_kept(trace):
     assert len(of_kind(trace(rows=dropped), "s")) == 3 * len(UNITS)
 
 
+def test_a_slot_that_holds_another_unit_is_no_source(trace):
+    absent = ("gather", "layer.1", 0)
+    rows = [row for row in spans(1) if (row["kind"], row["unit"], row["pass"]) != absent]
+    assert len(of_kind(trace(rows=rows), "s")) == 2 * (2 * len(UNITS) - 1)
+
+
+def test_overlapping_spans_are_counted_once():
+    row = Span(0, "compute", "wait", "layer.0", 0, 0, "forward", 0, 0, 0, 0, 0, 0)
+    waits = [replace(row, begin=begin, end=end) for begin, end in ((0, 10), (5, 20), (30, 99))]
+    other = replace(row, kind="compute", begin=0, end=99)
+    assert overlap_ns([*waits, other], "wait", 2, 40) == 18 + 10
+
+
 def test_ranks_are_processes_and_streams_are_threads_with_names(trace):
     names = of_kind(trace(), "M")
     processes = {e["pid"]: e["args"]["name"] for e in names if e["name"] == "process_name"}
@@ -129,6 +145,8 @@ def test_picture_names_units_and_hatches_waits_and_draws_arrows(picture):
         assert unit in read
         assert f"rank0-pass0-gather-{unit}-" in svg and f"rank1-pass0-compute-{unit}-" in svg
     assert "<pattern" in svg and "400 µs" in read
+    hatched = re.findall(r'id="rank(?:[^"]*)-wait-[^"]*">\s*<path [^>]*fill: url\(#h', svg)
+    assert len(hatched) == 2 * len(UNITS)
     ids = re.findall(r'id="(rank[^"]*)"', svg)
     assert len(ids) == len(set(ids))
     assert len([name for name in ids if "-flow-" in name]) == 2 * len(UNITS)
@@ -143,8 +161,8 @@ def test_heading_tells_the_run_and_what_is_shown(picture):
     assert "exposed 1.25 s, overlapped 250 ms" in read
     assert "shown: passes 0-1 of 2, counted from 0; ranks 0-1 of 2." in read
     assert "emulated" not in read
-    slow = " ".join(texts(picture(link_rate=1.25e8, comm__link_rate="1 Gb/s")))
-    assert "emulated link: comm.link_rate = 1 Gb/s (1 Gb/s)" in slow
+    slow = " ".join(texts(picture(link_rate=1.25e8)))
+    assert "emulated link: comm.link_rate slowed gathers to 1 Gb/s" in slow
 
 
 def test_share_of_the_shown_time_that_was_exposed_is_told_for_each_rank(picture):
@@ -166,6 +184,11 @@ def test_nothing_gathered_is_said_and_drawn_without_a_row_for_it(picture):
     read = texts(picture(rows=rows))
     assert read.count("weights are read in place, nothing is gathered") == 2
     assert "gather" not in read
+
+
+def test_part_that_a_killed_tool_left_is_written_over(picture, tmp_path):
+    (tmp_path / "t.svg.part").write_text("junk" * 200_000)
+    assert "junk" not in picture() and not (tmp_path / "t.svg.part").exists()
 
 
 def test_same_file_gives_the_same_picture(picture):

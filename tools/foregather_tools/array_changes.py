@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 
-from .command_line import check_stop
+from .command_line import Refusal, check_stop
 
 PIECE_ELEMENTS = 4 * 1024 * 1024
 
@@ -93,12 +93,22 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 def _pieces(one: h5py.Dataset, two: h5py.Dataset) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(first row, rows of each) until both arrays are read, a bounded number at once."""
     if not one.shape:
-        yield 0, np.atleast_1d(one[()]), np.atleast_1d(two[()])
+        yield 0, np.atleast_1d(_read(one, ())), np.atleast_1d(_read(two, ()))
         return
     step = max(1, PIECE_ELEMENTS // max(1, int(np.prod(one.shape[1:], dtype=np.int64))))
     for begin in range(0, one.shape[0], step):
         check_stop()
-        yield begin, one[begin : begin + step], two[begin : begin + step]
+        rows = slice(begin, begin + step)
+        yield begin, _read(one, rows), _read(two, rows)
+
+
+def _read(dataset: h5py.Dataset, rows: slice | tuple) -> np.ndarray:
+    """Some rows, or a refusal that says of which file they are."""
+    try:
+        return dataset[rows]
+    except OSError as error:
+        where = f"{dataset.file.filename}: {dataset.name}"
+        raise Refusal(f"{where} cannot be read: {error}") from None
 
 
 def _add_piece(change: ArrayChange, begin: int, left: np.ndarray, right: np.ndarray) -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
+import numpy as np
 
 from .command_line import Refusal
-from .results_file import columns, deck
+from .results_file import deck, text
 
 
 @dataclass(frozen=True)
@@ -34,39 +35,55 @@ class Span:
     bytes: int
 
 
-FIELDS = {
-    "rank": int,
-    "stream": str,
-    "kind": str,
-    "unit": str,
-    "step": int,
-    "pass": int,
-    "direction": str,
-    "sequence": int,
-    "slot": int,
-    "issued_ns": int,
-    "begin_ns": int,
-    "end_ns": int,
-    "bytes": int,
-}
+# The columns, in the order of Span's fields.
+COLUMNS = (
+    *("rank", "stream", "kind", "unit", "step", "pass", "direction", "sequence", "slot"),
+    *("issued_ns", "begin_ns", "end_ns", "bytes"),
+)
 
 
-def read_spans(path: Path, file: h5py.File) -> list[Span]:
+@dataclass(frozen=True)
+class SpanTable:
+    """All spans that a run kept, as columns: rows become Spans when they are asked for, since a
+    large run has millions of them.
+    """
+
+    columns: dict[str, np.ndarray]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that have spans."""
+        return np.unique(self.columns["rank"]).tolist()
+
+    @property
+    def passes(self) -> list[int]:
+        """The passes whose spans were kept."""
+        return np.unique(self.columns["pass"]).tolist()
+
+    def select(self, ranks: Sequence[int], passes: Sequence[int]) -> list[Span]:
+        """The spans of these ranks and passes, in the order of the file."""
+        wanted = np.isin(self.columns["rank"], list(ranks))
+        wanted &= np.isin(self.columns["pass"], list(passes))
+        picked = [self.columns[name][wanted].tolist() for name in COLUMNS]
+        return [
+            Span(*(text(v) if isinstance(v, bytes) else v for v in row)) for row in zip(*picked)
+        ]
+
+
+def read_spans(path: Path, file: h5py.File) -> SpanTable:
     """All spans that the run kept; refused if it kept none."""
-    table = columns(file.get("timing/spans"))
-    if not table or not len(next(iter(table.values()))):
+    group = file.get("timing/spans")
+    if group is None or not len(group["rank"]):
         said = deck(file).get("output.timeline")
         why = f" (its deck says output.timeline = {said})" if said else ""
         raise Refusal(f"{path} holds no spans{why}: run with output.timeline = true")
-    rows = zip(*(map(convert, table[name].tolist()) for name, convert in FIELDS.items()))
-    return [Span(*row) for row in rows]
+    return SpanTable({name: group[name][()] for name in COLUMNS})
 
 
-def pass_range(path: Path, spans: Sequence[Span], words: str | None) -> list[int]:
+def pass_range(path: Path, kept: list[int], words: str | None) -> list[int]:
     """Numbers of the kept passes in FIRST:LAST (both included, either may be left out), or in one
     number; all if words is None.
     """
-    kept = sorted({span.pass_ for span in spans})
     if words is None:
         return kept
     first, colon, last = words.partition(":")
@@ -95,9 +112,11 @@ def flows(spans: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
     A slot holds what the last gather before brought, so a compute belongs to the last gather of its
     slot. Where passes in between were not kept, a slot's content is unknown until its next gather.
     """
-    for rank in sorted({span.rank for span in spans}):
-        mine = [span for span in spans if span.rank == rank and span.kind in ("gather", "compute")]
-        # The gather comes first where both have a place in the same slot.
+    ranks: dict[int, list[Span]] = {}
+    for span in spans:
+        if span.kind in ("gather", "compute"):
+            ranks.setdefault(span.rank, []).append(span)
+    for _, mine in sorted(ranks.items()):
         mine.sort(key=lambda span: span.sequence)
         in_slot: dict[int, Span] = {}
         newest = None

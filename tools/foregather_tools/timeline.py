@@ -7,6 +7,7 @@ decided in the modules it calls.
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from .chrome_trace import write_trace
 from .command_line import Refusal, run
 from .part_file import check_output, new_file
 from .results_file import attribute, columns, deck, emulated_rate, open_results, prefetches, text
-from .spans import Span, numbers, pass_range, read_spans
+from .spans import SpanTable, numbers, pass_range, read_spans
 from .timeline_picture import Picture, draw
 from .timeline_style import digits, duration
 
@@ -27,6 +28,8 @@ COMPUTES = 64
 RANKS = 4
 # What an image of 150 dots per inch can hold.
 MOST_RANKS = 128
+# A trace of more ranks is slow to load.
+TRACE_RANKS = 16
 
 
 def passes(words: str) -> str:
@@ -81,7 +84,8 @@ def arguments() -> argparse.ArgumentParser:
         "--ranks",
         metavar="LIST",
         type=rank_list,
-        help=f"ranks to show, as 0,2 or 0-3 (default: the trace all, the picture {RANKS})",
+        help=f"ranks to show, as 0,2 or 0-3 (default: the first {TRACE_RANKS} in a trace, "
+        f"{RANKS} in a picture)",
     )
     add("--replace", action="store_true", help="replace the outputs if they exist")
     return parser
@@ -99,7 +103,7 @@ class Run:
     hosts: dict[int, str]
 
 
-def read_run(file: h5py.File, spans: Sequence[Span]) -> Run:
+def read_run(file: h5py.File, spans: SpanTable) -> Run:
     """The run's figures, over all of its passes."""
     keys = deck(file)
     rate = emulated_rate(file)
@@ -118,23 +122,21 @@ def read_run(file: h5py.File, spans: Sequence[Span]) -> Run:
         title=text(file.attrs.get("title", b"")),
         facts=" · ".join(parts),
         emulation=(
-            f"emulated link: comm.link_rate = {keys.get('comm.link_rate', '?')} "
-            f"({rate * 8e-9:.4g} Gb/s), so gather times are not this machine's"
+            f"emulated link: comm.link_rate slowed gathers to {rate * 8e-9:.4g} Gb/s, so their "
+            "times are not this machine's"
             if rate
             else ""
         ),
-        ranks=sorted({span.rank for span in spans}),
+        ranks=spans.ranks,
         passes=int(attribute(file, "timing/phases", "passes") or 0),
         hosts=dict(zip(hosts.get("rank", ()), map(str, hosts.get("host", ())))),
     )
 
 
-def legible(spans: Sequence[Span], kept: list[int]) -> list[int]:
+def legible(spans: SpanTable, kept: list[int]) -> list[int]:
     """The last of the kept passes, as many as a picture can show, at least one."""
-    first = min(span.rank for span in spans)
-    count = {number: 0 for number in kept}
-    for span in spans:
-        count[span.pass_] += span.rank == first and span.kind == "compute"
+    of_one = spans.select(spans.ranks[:1], kept)
+    count = Counter(span.pass_ for span in of_one if span.kind == "compute")
     chosen: list[int] = []
     total = 0
     for number in reversed(kept):
@@ -151,13 +153,8 @@ def counted(noun: str, values: Sequence[int]) -> str:
     return f"{noun if len(values) == 1 else plural} {numbers(sorted(values))}"
 
 
-def select(spans: Sequence[Span], ranks: Sequence[int], chosen: Sequence[int]) -> list[Span]:
-    """The spans of these ranks and passes."""
-    return [span for span in spans if span.rank in set(ranks) and span.pass_ in set(chosen)]
-
-
 def write_picture(
-    options: argparse.Namespace, about: Run, spans: list[Span], kept: list[int]
+    options: argparse.Namespace, about: Run, spans: SpanTable, kept: list[int]
 ) -> None:
     """Draws and writes the PNG and SVG that are asked for."""
     shown = kept if options.passes else legible(spans, kept)
@@ -170,7 +167,7 @@ def write_picture(
         "ranks."
     )
     heading = [about.title, about.facts, caption]
-    picture = Picture(select(spans, ranks, shown), list(filter(None, heading)), about.emulation)
+    picture = Picture(spans.select(ranks, shown), list(filter(None, heading)), about.emulation)
     outputs = {kind: path for kind in ("png", "svg") if (path := getattr(options, kind))}
     for kind, path in outputs.items():
         with new_file(path, options.replace) as file:
@@ -190,7 +187,7 @@ def timeline(options: argparse.Namespace) -> None:
     with open_results(options.results) as file:
         spans = read_spans(options.results, file)
         about = read_run(file, spans)
-    kept = pass_range(options.results, spans, options.passes)
+    kept = pass_range(options.results, spans.passes, options.passes)
     absent = sorted(set(options.ranks or ()) - set(about.ranks))
     if absent:
         raise Refusal(
@@ -198,8 +195,8 @@ def timeline(options: argparse.Namespace) -> None:
             f"{numbers(about.ranks)}"
         )
     if options.trace:
-        ranks = options.ranks or about.ranks
-        chosen = select(spans, ranks, kept)
+        ranks = options.ranks or about.ranks[:TRACE_RANKS]
+        chosen = spans.select(ranks, kept)
         told = {"title": about.title, "run": about.facts, "link": about.emulation}
         with new_file(options.trace, options.replace) as file:
             write_trace(file, chosen, about.hosts, {key: v for key, v in told.items() if v})

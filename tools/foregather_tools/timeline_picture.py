@@ -31,6 +31,8 @@ BETWEEN_RANKS = 0.22
 LEFT, RIGHT = 0.85, 0.25
 HEADING_LINE = 0.23
 FOOT = 1.0
+# In points: the names in the bars.
+LABEL = 7.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class _Canvas:
         self.unit, self.unit_ns = style.time_unit(self.end - self.begin, least=2)
         computes = sum(s.kind == "compute" and s.rank == self.ranks[0] for s in spans)
         self.width = min(max(11.0, 2.0 + 0.36 * computes), 26.0)
+        self.short_names = self._crowded(spans)
         rows = len(self.streams)
         self.group = RANK_LINE + PASS_LINE + rows * BAR + (rows - 1) * BETWEEN_ROWS + BETWEEN_RANKS
         self.lines = _wrapped(picture, self.width - 2 * RIGHT)
@@ -64,6 +67,15 @@ class _Canvas:
         self.figure = Figure(figsize=(self.width, self.height))
         FigureCanvasAgg(self.figure)
         self.axes = self._make_axes()
+
+    def _crowded(self, spans: Sequence[Span]) -> bool:
+        """Whether most bars are too narrow for the full names of units: then none has them."""
+        bars = [span for span in spans if span.kind != "wait"]
+        fit = [
+            style.text_points(span.unit, LABEL) + 4 <= self.points(span.end - span.begin)
+            for span in bars
+        ]
+        return 2 * sum(fit) < len(bars)
 
     def _make_axes(self) -> Axes:
         """Axes whose rows are measured in inches from the top."""
@@ -134,12 +146,11 @@ def _label(canvas: _Canvas, span: Span, top: float, colour) -> None:
     """The unit's name in its bar, or the length of a wait, if there is room for it."""
     waits = span.kind == "wait"
     width = canvas.points(span.end - span.begin)
-    texts = [span.unit, style.short_name(span.unit)]
+    texts = [span.unit, style.short_name(span.unit)][canvas.short_names :]
     if waits:
         length = style.duration(span.end - span.begin)
         texts = [f"exposed {length}", length]
-    size = 7.0
-    fitting = style.label_that_fits(texts, size, width - (6 if waits else 0), BAR * 72)
+    fitting = style.label_that_fits(texts, LABEL, width - (6 if waits else 0), BAR * 72)
     if fitting is None or (waits and fitting[1]):
         return
     canvas.axes.text(
@@ -147,7 +158,7 @@ def _label(canvas: _Canvas, span: Span, top: float, colour) -> None:
         top + BAR / 2,
         fitting[0],
         rotation=fitting[1],
-        fontsize=size,
+        fontsize=LABEL,
         color=style.ink_on(colour),
         ha="center",
         va="center",
