@@ -70,8 +70,20 @@ def arguments() -> argparse.ArgumentParser:
         type=limit,
         help="by how much the memory of the largest rank may grow, beside --slack-mib",
     )
-    add("--slack-seconds", metavar="S", type=limit, default=0.05, help="(default: %(default)s)")
-    add("--slack-mib", metavar="MIB", type=limit, default=16.0, help="(default: %(default)s)")
+    add(
+        "--slack-seconds",
+        metavar="S",
+        type=limit,
+        default=0.05,
+        help="a growth of times up to this is noise (default: %(default)s)",
+    )
+    add(
+        "--slack-mib",
+        metavar="MIB",
+        type=limit,
+        default=16.0,
+        help="a growth of memory up to this is noise (default: %(default)s)",
+    )
     add("--json", action="store_true", help="print one JSON object in place of the tables")
     return parser
 
