@@ -102,7 +102,7 @@ def write_scores(path: Path, tokens: Path, entropy: bool = False, **deck: str) -
         starts = file["score_from"][()] if "score_from" in file else np.ones(len(offsets) - 1, int)
     scored = np.zeros(len(ids), bool)
     for begin, end, start in zip(offsets, offsets[1:], starts):
-        scored[begin + start : end] = True
+        scored[begin + max(start, 1) : end] = True
     steps = np.diff(ids, prepend=0) % 4
     cost = np.array([COST[step] for step in steps.tolist()], "f4")
     with h5py.File(path, "w") as file:

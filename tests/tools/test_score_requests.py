@@ -4,6 +4,7 @@
 Decides everything that needs no run of the program; the answers of runs are tested with it.
 """
 
+import fixtures
 import h5py
 import numpy as np
 import pytest
@@ -83,6 +84,8 @@ def test_special_tokens_of_the_template_stand_before_a_context_alone(tool, tmp_p
     requests = [{"id": n, "context": c, "continuation": k} for n, (c, k) in enumerate(pairs)]
     tokens = packed(tool, tmp_path, requests, "--tokenizer", tokenizer)
     assert rf.documents_of(tokens) == [([2, 1, 2], 2), ([2, 1], 1), ([2, 1, 2], 2)]
+    other = packed(tool, tmp_path, requests[:2], "--tokenizer", tokenizer, "--prefix-id", 0)
+    assert rf.documents_of(other) == [([2, 1, 2], 2), ([0, 1], 1)]
     words = ("--tokenizer", tokenizer, "--no-special-tokens")
     bare = rf.documents_of(packed(tool, tmp_path, requests, *words))
     assert bare == [([1, 2], 1), ([2, 1], 1), ([2, 1, 2], 2)]
@@ -272,9 +275,8 @@ def test_responses_without_entropies_are_written_unless_these_are_asked_for(tool
 
 
 def test_any_scored_token_file_gives_responses(tool, tmp_path):
-    import fixtures
-
-    tokens = fixtures.write_tokens(tmp_path / "t.h5", [[0, 1, 2], [], [3]])
+    documents = [[0, 1, 2], [], [3]]
+    tokens = fixtures.write_tokens(tmp_path / "t.h5", documents, score_from=np.zeros(3, np.int64))
     results = rf.write_scores(tmp_path / "r.h5", tokens)
     output = tmp_path / "batch.npz"
     assert tool("score_requests", "responses", results, tokens, output).status == 0
