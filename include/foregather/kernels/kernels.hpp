@@ -92,6 +92,8 @@ public:
 
     // The product kernel in use, as recorded in the results: library, version, core type.
     virtual std::string product_name() const = 0;
+    // Time spent in products so far, of all threads together; the first product's is among it.
+    virtual double product_seconds() const = 0;
 
 private:
     virtual void do_embed(Ids, Elements first_row, ConstSlab w, Floats x, Elements width,

@@ -110,11 +110,11 @@ void HostKernels::mix(const Head<T>& head, Elements queries, base::Range keys, f
         }
     }
     if constexpr (std::is_same_v<T, float>) {
-        products_->multiply(size, Matrix<const float>{scratch.scores, key_block}, v, beta,
-                            {scratch.mixed, head.dim});
+        products_.multiply(size, Matrix<const float>{scratch.scores, key_block}, v, beta,
+                           {scratch.mixed, head.dim});
     } else {
-        products_->multiply(size, Matrix<const Bf16>{scratch.weights, key_block}, v, beta,
-                            {scratch.mixed, head.dim});
+        products_.multiply(size, Matrix<const Bf16>{scratch.weights, key_block}, v, beta,
+                           {scratch.mixed, head.dim});
     }
 }
 
@@ -128,7 +128,7 @@ void HostKernels::attend(const Head<T>& head, base::Range queries, Elements docu
     const Elements first_key = first_block(head.window, queries, document_begin);
     for (Elements key = first_key; key < queries.end; key += key_block) {
         const base::Range keys{key, std::min(queries.end, key + key_block)};
-        products_->multiply_transposed(
+        products_.multiply_transposed(
             {queries.size(), keys.size(), head.dim}, head.scale,
             Matrix<const T>{head.q + queries.begin * head.q_stride, head.q_stride},
             Matrix<const T>{head.k + key * head.kv_stride, head.kv_stride}, 0.0F,
@@ -205,7 +205,7 @@ void HostKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, Attent
     device::HostStream& host = checked(stream);
     host.enqueue([=, this, &host] {
         check_offsets(offsets, out.n / row);
-        const bool packed = out.type == base::DType::bf16 && products_->multiplies_bf16();
+        const bool packed = out.type == base::DType::bf16 && products_.multiplies_bf16();
         if (out.type == base::DType::bf16) {
             round_rows(q, row, packed, host);
             round_rows(k, kv_row, packed, host);

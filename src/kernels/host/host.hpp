@@ -13,7 +13,7 @@
 #include <foregather/kernels/host_kernels.hpp>
 #include <foregather/kernels/lanes.hpp>
 
-#include "products.hpp"
+#include "timed_products.hpp"
 
 namespace foregather::kernels {
 
@@ -21,7 +21,8 @@ class HostKernels final : public Kernels {
 public:
     HostKernels(device::Device& device, int threads, const ProductChoice& choice);
 
-    std::string product_name() const override { return products_->name(); }
+    std::string product_name() const override { return products_.name(); }
+    double product_seconds() const override { return products_.seconds(); }
 
 private:
     void do_embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
@@ -85,7 +86,7 @@ private:
     device::HostStream& checked(Stream& stream) const;
     float* scratch_of(int thread) const;
 
-    std::unique_ptr<Products> products_;
+    TimedProducts products_;
     const Lanes& lanes_;
     int threads_;
     device::Buffer<float> scratch_; // [threads, scratch_floats]

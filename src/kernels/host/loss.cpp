@@ -55,7 +55,7 @@ void HostKernels::do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Id
                          const Elements n = std::min(head_columns, rows - row);
                          const ProductSize size{end - begin, n, width};
                          if (w.type == base::DType::f32) {
-                             products_->multiply_transposed(
+                             products_.multiply_transposed(
                                  size, 1.0F, Matrix<const float>{x.f32() + begin * width, width},
                                  Matrix<const float>{w.f32() + row * width, width}, 0.0F,
                                  {logits, head_columns});

@@ -100,10 +100,7 @@ std::string version_in(const std::string& configuration) {
 
 OpenBlas::OpenBlas(const std::string& core_type) {
     const bool by_environment = environment_names_core_type();
-    std::string asked = by_environment ? std::getenv("OPENBLAS_CORETYPE") : core_type;
-    if (asked == "Cooperlake" && !by_environment) {
-        asked = "SkylakeX"; // its fp32 kernels, which not every build has under the other name
-    }
+    const std::string asked = by_environment ? std::getenv("OPENBLAS_CORETYPE") : core_type;
     const std::string asked_by = by_environment ? " by OPENBLAS_CORETYPE" : "";
     if (!asked.empty()) {
         refuse_unless_runnable(asked, asked_by);
@@ -114,7 +111,9 @@ OpenBlas::OpenBlas(const std::string& core_type) {
     const SharedLibrary library = load_library_for(by_environment ? "" : asked);
     library.function<void (*)(int)>("openblas_set_num_threads")(1);
     const std::string core = library.function<char* (*)()>("openblas_get_corename")();
-    if (!asked.empty() && strcasecmp(asked.c_str(), core.c_str()) != 0) {
+    // Builds that lack the one name have its fp32 kernels under the other.
+    const bool same_kernels = asked == "Cooperlake" && core == "SkylakeX";
+    if (!asked.empty() && !same_kernels && strcasecmp(asked.c_str(), core.c_str()) != 0) {
         base::refuse("product kernels of core type " + asked + " were asked for" + asked_by +
                      ", but " + library_file + " runs those of " + core +
                      ": it does not know that type, or was loaded before the choice was made");

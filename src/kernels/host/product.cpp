@@ -48,8 +48,8 @@ void HostKernels::do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into
         const ProductSize size{rows.size(), columns.size(), in};
         const Matrix<float> c{y.data() + top * out + left, out};
         if (w.type == base::DType::f32) {
-            products_->multiply_transposed(size, 1.0F, Matrix<const float>{x.f32() + top * in, in},
-                                           Matrix<const float>{w.f32() + left * in, in}, beta, c);
+            products_.multiply_transposed(size, 1.0F, Matrix<const float>{x.f32() + top * in, in},
+                                          Matrix<const float>{w.f32() + left * in, in}, beta, c);
         } else {
             multiply_bf16(size, {x.bf16() + top * in, in}, {w.bf16() + left * in, in}, beta, c,
                           thread);
@@ -59,8 +59,8 @@ void HostKernels::do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into
 
 void HostKernels::multiply_bf16(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b,
                                 float beta, Matrix<float> c, int thread) const {
-    if (products_->multiplies_bf16()) {
-        products_->multiply_transposed(size, 1.0F, a, b, beta, c);
+    if (products_.multiplies_bf16()) {
+        products_.multiply_transposed(size, 1.0F, a, b, beta, c);
         return;
     }
     // Products of bf16 are exact in fp32, and sums are fp32 in both.
@@ -82,7 +82,7 @@ void HostKernels::multiply_bf16(ProductSize size, Matrix<const Bf16> a, Matrix<c
             for (Elements left = 0; left < size.n; left += wide_columns) {
                 const Elements columns = std::min(wide_columns, size.n - left);
                 widen(b, left, columns, terms, wide_b);
-                products_->multiply_transposed(
+                products_.multiply_transposed(
                     {rows, columns, terms.size()}, 1.0F, Matrix<const float>{wide_a, terms.size()},
                     Matrix<const float>{wide_b, terms.size()}, k == 0 ? beta : 1.0F,
                     {c.data + top * c.stride + left, c.stride});

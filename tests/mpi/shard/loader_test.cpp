@@ -2,6 +2,7 @@
 // A rank's part of a unit as read from a real weights file: the right elements, converted, padding
 // zero, no rows but its own, in pieces of any size.
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <string>
 #include <vector>
@@ -107,6 +108,37 @@ TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
         loader.load(unit, layout, tests::rank(), slab(part));
         EXPECT_EQ(part, expected) << "staging of " << staging << " bytes";
     }
+}
+
+TEST_F(LoaderTest, holds_what_it_read_as_bf16) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, tests::ranks());
+    const auto whole = whole_unit(unit, layout.padded());
+    for (const std::int64_t staging : {1, 500, 1'000'000}) {
+        io::WeightsFile file(path_);
+        shard::Loader loader(file, {staging});
+        std::vector<std::uint16_t> part(static_cast<std::size_t>(layout.per_rank()), 0xFFFF);
+        loader.load(
+            unit, layout, tests::rank(),
+            {reinterpret_cast<std::byte*>(part.data()), std::ssize(part), base::DType::bf16});
+        const auto first = static_cast<std::size_t>(tests::rank() * layout.per_rank());
+        for (std::size_t i = 0; i < part.size(); ++i) { // whole numbers below 256: exact in bf16
+            const float value = whole[first + i];
+            ASSERT_EQ(part[i], std::bit_cast<std::uint32_t>(value) >> 16) << i;
+        }
+    }
+}
+
+TEST_F(LoaderTest, a_type_that_weights_are_never_held_as_is_refused) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, tests::ranks());
+    io::WeightsFile file(path_);
+    shard::Loader loader(file, {1000});
+    std::vector<std::uint16_t> part(static_cast<std::size_t>(layout.per_rank()));
+    EXPECT_THROW(loader.load(unit, layout, tests::rank(),
+                             {reinterpret_cast<std::byte*>(part.data()), std::ssize(part),
+                              base::DType::f16}),
+                 base::Error);
 }
 
 TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
