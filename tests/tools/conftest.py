@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "support")]
 
 GOLDEN = ROOT / "tests" / "golden" / "data"
-GOLDEN_MODELS = ("llama", "llama-tied-odd", "llama3-rope")
+GOLDEN_MODELS = ("llama", "llama-tied-odd", "llama3-rope", "mistral-window", "qwen2", "qwen3")
 
 
 @dataclass
