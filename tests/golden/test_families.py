@@ -8,9 +8,11 @@ family_cases.py, the numbers lie in data/families.h5.
 import h5py
 import numpy as np
 import pytest
-from family_cases import CASES, EXPECTED, documents_of, write_folder
+import reference
+from family_cases import CASES, EXPECTED, arrays_of, config_of, documents_of, write_folder
 from fixtures import write_tokens
 from foregather_tools import import_model
+from foregather_tools.config_law import judge
 
 NEAR = 5e-5  # |difference| of a log-probability in float32, nat.
 WINDOWS = (2, 3, 4, 5, None)
@@ -41,6 +43,18 @@ def test_family_scores_as_in_transformers(name, scores):
     assert np.nanmax(np.abs(found - wanted)) <= NEAR
     last = np.cumsum([len(ids) for ids in documents_of(name)])[[0, 1, 3]] - 1
     assert np.abs(found[last] - wanted[last]).max() <= NEAR  # Where wrong positions show most.
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plain_forward_pass_agrees_with_transformers(name):
+    config, _ = judge(config_of(name))
+    parts = [
+        reference.forward(config, arrays_of(name), np.array(ids)) for ids in documents_of(name)
+    ]
+    with h5py.File(EXPECTED) as file:
+        wanted = file[name][()]
+    found = np.concatenate([part.logprob for part in parts])
+    assert np.nanmax(np.abs(found - wanted)) <= NEAR
 
 
 def test_d7_t10_a_window_counts_the_token_itself(scores):

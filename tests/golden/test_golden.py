@@ -66,10 +66,7 @@ RUNS += [(name, CHOICES[number]) for name in MODELS[3:] for number in (1, 2, 3, 
 
 @pytest.mark.parametrize(
     "name, ranks, settings",
-    [
-        pytest.param(name, *choice.values, id=f"{name}-{choice.id}")
-        for name, choice in RUNS
-    ],
+    [pytest.param(name, *choice.values, id=f"{name}-{choice.id}") for name, choice in RUNS],
 )
 def test_tiny_models_score_as_in_pytorch(name, ranks, settings, golden_weights, run):
     deck = {"model.weights": golden_weights(name), "data.tokens": GOLDEN / name / "tokens.h5"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tiny GGUF files of architectures llama, qwen2 and qwen3 with the gguf package's own writer.
+"""Writes tiny GGUF files of all known architectures with the gguf package's own writer.
 
 Decides how a Hugging Face checkpoint looks as GGUF, the row order of q and k included; written
 apart from the reader.
@@ -63,8 +63,8 @@ def write_gguf(
     tensors: dict[str, np.ndarray] | None = None,
     tokenizer: dict[str, Any] | None = None,
 ) -> Path:
-    """A GGUF file; matrices are stored as `kind`. `extra` are further keys (without the architecture's name), None
-    removes one; `tensors` are further tensors under their GGUF names.
+    """A GGUF file; matrices are stored as `kind`. `extra` are further keys (without the
+    architecture's name), None removes one; `tensors` are further tensors under their GGUF names.
     """
     keys = {
         "context_length": config["max_position_embeddings"],
