@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "support")]
 
 GOLDEN = ROOT / "tests" / "golden" / "data"
 MODULES = {"tokenize": "tokenize_texts"}
-GOLDEN_MODELS = ("llama", "llama-tied-odd", "llama3-rope")
+GOLDEN_MODELS = ("llama", "llama-tied-odd", "llama3-rope", "mistral-window", "qwen2", "qwen3")
 
 
 @dataclass
