@@ -142,6 +142,10 @@ check-tools: deps ## the Python tools
 check-link: deps ## two hosts over a slow link, on this machine (as root)
 	@$(submake) all
 	@$(test_env) tests/run.sh link
+bench: deps ## speed, memory, load and the prefetch's worth on this machine (no peers)
+	@$(submake) all
+	@tools/demo_inputs "$(VENV)" "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5"
+	@"$(VENV)/bin/python" tools/bench "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5" --ranks "$(NP)"
 lint: ## format, rooms, pairs, headers alone, sizes
 	@tools/lint "$(MPICXX) $(CPPFLAGS) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV

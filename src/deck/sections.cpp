@@ -50,7 +50,7 @@ constexpr Row rows[] = {
      "divided by the local ranks, at least 1. Changes speed, never a result."},
 
     {"device.products", [](Sections& s) -> Field { return &s.device.products; },
-     one_of("auto onednn openblas"), "", "score", optional, Mark::identity,
+     one_of("auto onednn openblas blis"), "", "score", optional, Mark::identity,
      "Library of the matrix products on the host. auto: the one that was measured to be the "
      "fastest on such a processor, if all ranks can load it (oneDNN from AVX-512 on), else "
      "openblas. Another library gives other bits."},

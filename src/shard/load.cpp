@@ -22,10 +22,17 @@ void Loader::load(const UnitSpec& unit, const ShardLayout& layout, int rank,
         base::fail("unit " + unit.name + ": weights are held as fp32 or bf16, not " +
                    base::name_of(destination.type));
     }
-    std::memset(destination.data, 0, static_cast<std::size_t>(destination.bytes().count));
+    base::Elements written = 0; // what no slice covers is padding
+    const auto pad_up_to = [&](base::Elements end) {
+        const base::Slab gap = destination.part(written, end - written);
+        std::memset(gap.data, 0, static_cast<std::size_t>(gap.bytes().count));
+    };
     for (const Slice& slice : slices_of(unit, layout, rank)) {
+        pad_up_to(slice.into);
         load_slice(slice, destination.part(slice.into, slice.elements));
+        written = slice.into + slice.elements;
     }
+    pad_up_to(destination.n);
 }
 
 void Loader::load_slice(const Slice& slice, const base::Slab& destination) {

@@ -36,7 +36,7 @@ struct DataSection {
 struct DeviceSection {
     std::string kind = "auto";     // auto, host, cuda
     int threads = 0;               // 0: this node's cores shared between its ranks
-    std::string products = "auto"; // auto, onednn, openblas
+    std::string products = "auto"; // auto, onednn, openblas, blis
 
     friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };

@@ -30,7 +30,7 @@ inline constexpr base::Bytes host_scratch_bytes{1280 << 10};
 std::string fastest_product_library(const std::string& core_level);
 
 struct ProductChoice {
-    std::string library = "openblas"; // openblas or onednn
+    std::string library = "openblas"; // openblas, onednn or blis
     std::string core_type;            // one of core_levels; "" is the library's own choice
 };
 

@@ -2,6 +2,8 @@
 // Memory, streams and events of the host.
 #include <foregather/device/host_device.hpp>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -13,15 +15,23 @@ namespace foregather::device {
 namespace {
 
 constexpr std::size_t page = 4096;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 class HostMemory final : public Memory {
 public:
     explicit HostMemory(base::Bytes size) : size_(size) {
         const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
-        data_ =
-            static_cast<std::byte*>(std::aligned_alloc(page, (wanted + page - 1) / page * page));
+        // Large memory on huge pages, where the system gives them: touching it the first time
+        // costs a fault for each page, as much as reading the weights into it. Only advice: a
+        // system that does not take it gives plain pages.
+        const std::size_t unit = wanted >= 2 * huge_page ? huge_page : page;
+        const std::size_t rounded = (wanted + unit - 1) / unit * unit;
+        data_ = static_cast<std::byte*>(std::aligned_alloc(unit, rounded));
         if (data_ == nullptr) {
             throw std::bad_alloc();
+        }
+        if (unit == huge_page) {
+            static_cast<void>(madvise(data_, rounded, MADV_HUGEPAGE));
         }
     }
     ~HostMemory() override { std::free(data_); }

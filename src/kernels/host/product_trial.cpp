@@ -116,8 +116,10 @@ void Products::multiply(ProductSize, Matrix<const Bf16>, Matrix<const Bf16>, flo
 }
 
 std::unique_ptr<Products> make_products(const ProductChoice& choice) {
-    return choice.library == "onednn" ? make_onednn(choice.core_type)
-                                      : make_openblas(choice.core_type);
+    if (choice.library == "onednn") {
+        return make_onednn(choice.core_type);
+    }
+    return choice.library == "blis" ? make_blis() : make_openblas(choice.core_type);
 }
 
 } // namespace foregather::kernels

@@ -52,6 +52,7 @@ public:
 std::unique_ptr<Products> make_products(const ProductChoice& choice);
 
 std::unique_ptr<Products> make_openblas(const std::string& core_type);
+std::unique_ptr<Products> make_blis();
 std::unique_ptr<Products> make_onednn(const std::string& core_type);
 bool onednn_can_be_loaded();
 
