@@ -14,6 +14,7 @@
 #include <foregather/schedule/schedule.hpp>
 
 #include "paths.hpp"
+#include "row_results.hpp"
 #include "settle.hpp"
 #include "version.hpp"
 
@@ -100,7 +101,7 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const Inputs inputs = open_inputs(deck, true);
     const io::Output output{s.output.file, s.output.existing == "replace", s.job.title};
     refuse_unusable(output);
-    const io::ScoreLayout results{*inputs.tokens, std::ssize(inputs.packs.packs)};
+    const io::ScoreLayout results = score_layout(inputs, s.score);
     refuse_without_room(output, io::bytes_of(results));
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
@@ -114,12 +115,12 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
         choose_transport(deck, host ? "mpi" : "nccl", host, group,
                          groups * base::bytes_of(arena.whole_elements, base::DType::f32));
     const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
-    const int depth = s.fsdp.forward_prefetch;
-    const MemoryPlan plan = plan_memory(inputs.config, inputs.chain, layout.group, transport, depth,
-                                        inputs.packs, threads);
+    const Depth depth = choose_depth(deck, inputs.chain, layout.group, transport);
+    const Work work{inputs.packs, s.score, threads};
+    const MemoryPlan plan =
+        plan_memory(inputs.config, inputs.chain, layout.group, transport, depth.units, work);
     deck::Ledger ledger(deck);
-    const int in_force = plan.slots > 0 ? plan.slots - 1 : depth;
-    settle_before(ledger, deck, transport, inputs, in_force);
+    settle_before(ledger, deck, transport, inputs, depth);
     ledger.refuse_if_strict();
 
     const std::int64_t passes = (results.packs + layout.ranks - 1) / layout.ranks;
@@ -129,20 +130,23 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
             " (" + device.why + "), " + std::to_string(threads) + " threads a rank\n";
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
     text += "work: " + std::to_string(inputs.packs.documents) + " documents, " +
+            (s.data.window > 0 ? std::to_string(inputs.packs.windows) + " windows, " : "") +
             std::to_string(inputs.packs.tokens) + " tokens, " + std::to_string(results.packs) +
             " packs, " + std::to_string(passes) + " passes\n";
     text += memory_text(plan, layout);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
     const int smaller =
-        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
-                                 inputs.packs, threads, layout.per_node, node_memory());
+        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group,
+                                 depth.units, work, layout.per_node, node_memory());
     if (smaller > 0) {
         text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
                 (smaller == 1 ? "no gathers are needed then\n"
                               : "gathers then stay among fewer ranks\n");
     }
     if (moves(transport)) {
-        text += schedule_text(inputs, passes, depth);
+        const std::string note = note_of(depth, deck);
+        text += note.empty() ? "" : "note: " + note + "\n";
+        text += schedule_text(inputs, passes, depth.units);
     }
     for (const auto& notes : {inputs.notes, ledger.inert_notes(), ledger.clamp_notes()}) {
         for (const std::string& note : notes) {

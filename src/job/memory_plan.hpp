@@ -27,6 +27,14 @@ struct Transport {
     std::string name; // "none", "shared", "mpi", "nccl"
     std::string why;
 };
+
+// What a rank computes in one pass, as far as memory goes.
+struct Work {
+    const PackPlan& packs;
+    const deck::ScoreSection& asked;
+    int threads = 1;
+};
+
 // Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes,
 // shared with a link rate, shared without room, a transport of another backend.
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
@@ -48,7 +56,19 @@ struct MemoryPlan {
     base::Bytes total() const;
 };
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                       const Transport& transport, int depth, const PackPlan& packs, int threads);
+                       const Transport& transport, int depth, const Work& work);
+
+// fsdp.forward_prefetch, as far as the model's units and fsdp.gather_memory let it be.
+struct Depth {
+    int units = 0;   // gathered ahead
+    std::string why; // it is less than asked for; "" if it is not
+};
+// A clamped default in words, for a note: the ledger tells of keys that were set. "" if it is not.
+std::string note_of(const Depth& depth, const deck::Deck& deck);
+// Throws Error(refused), with the numbers and what to do, if gather_memory holds not even the
+// largest unit.
+Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
+                   const Transport& transport);
 
 // "14.2 MiB", "3.4 GiB".
 std::string in_words(base::Bytes bytes);
@@ -57,8 +77,8 @@ std::string in_words(base::Bytes bytes);
 // below `group` does. node_memory: of a node, shared by ranks_on_node ranks; a fifth is left to
 // others.
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                             int group, int depth, const PackPlan& packs, int threads,
-                             int ranks_on_node, base::Bytes node_memory);
+                             int group, int depth, const Work& work, int ranks_on_node,
+                             base::Bytes node_memory);
 
 base::Bytes node_memory();
 

@@ -7,6 +7,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "row_results.hpp"
+
 namespace foregather::job {
 namespace {
 
@@ -131,16 +133,10 @@ double flop_of_run(const RunFacts& f) {
         2.0 * c.layers *
         (2.0 * static_cast<double>(c.width) * (c.heads + c.kv_heads) * c.head_dim +
          3.0 * static_cast<double>(c.width) * static_cast<double>(c.ffn));
-    double squares = 0; // keys seen by all queries, twice: length x (length + 1)
-    const auto& offsets = f.inputs.tokens->offsets();
-    for (std::int64_t d = 0; d < f.inputs.packs.documents; ++d) {
-        const auto i = static_cast<std::size_t>(d);
-        const auto length = static_cast<double>(offsets[i + 1] - offsets[i]);
-        squares += length * (length + 1);
-    }
+    const double squares = f.inputs.packs.attended; // keys seen by all queries, twice
     return per_token * static_cast<double>(f.inputs.packs.tokens) +
            2.0 * c.layers * c.heads * c.head_dim * squares +
-           2.0 * static_cast<double>(f.inputs.packs.scored) *
+           2.0 * static_cast<double>(head_rows(f.inputs.packs, f.deck.sections().score)) *
                static_cast<double>(c.width * c.vocabulary);
 }
 
@@ -151,8 +147,11 @@ std::vector<std::string> advice(const RunFacts& f) {
     const double gather = spread(f.ranks, phase_gather).max;
     if (p.verdict != schedule::Verdict::inert && p.exposed_s > 0.1 * run_seconds(f)) {
         if (f.depth == 0) {
+            const bool limited = f.deck.sections().fsdp.forward_prefetch > 0;
             notes.push_back(
-                "every gather is waited for: fsdp.forward_prefetch = 1 would hide up to " +
+                std::string("every gather is waited for: ") +
+                (limited ? "a larger fsdp.gather_memory" : "fsdp.forward_prefetch = 1") +
+                " would hide up to " +
                 std::to_string(static_cast<int>(100 * std::min(compute, gather) / run_seconds(f))) +
                 " % of the run behind compute, for one more slot of " +
                 in_words(f.memory.slot_bytes));

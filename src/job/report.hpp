@@ -25,7 +25,8 @@ struct RunFacts { // known on rank 0 when the run is over
     std::string transport_seen; // what the gathers ran on, as it names itself
     std::string backend_kind, backend_why, product;
     MemoryPlan memory;
-    int depth = 0; // in force
+    int depth = 0;             // in force
+    float logits_scale = 1.0F; // that the head multiplied by
     std::vector<RankFigures> ranks;
     RunPrefetch prefetch;
     io::Summary summary;

@@ -3,6 +3,7 @@
 #include "score.hpp"
 
 #include <filesystem>
+#include <numeric>
 #include <optional>
 
 #include <foregather/deck/ledger.hpp>
@@ -29,8 +30,8 @@ public:
         decide();
         prepare();
         load();
-        PassLoop loop({inputs_, control_, *backend_, *transformer_, *source_, *results_, *watch_,
-                       *progress_, *compute_});
+        PassLoop loop({s_.score, inputs_, to_do_, control_, *backend_, *transformer_, *source_,
+                       *results_, *watch_, *progress_, *compute_});
         loop.run(figures_);
         return finish();
     }
@@ -48,6 +49,7 @@ private:
     io::Output output() const {
         return {s_.output.file, s_.output.existing == "replace", s_.job.title};
     }
+    std::int64_t passes() const { return PassLoop::passes(std::ssize(to_do_), topology_.size()); }
     double since_start(std::int64_t ns) const { return static_cast<double>(ns - begin_ns_) * 1e-9; }
 
     const deck::Deck& deck_;
@@ -60,7 +62,8 @@ private:
     std::unique_ptr<backend::Backend> backend_;
     Transport transport_;
     MemoryPlan memory_;
-    int depth_ = 0;
+    Depth depth_;
+    std::vector<std::int64_t> to_do_; // packs that are computed
     bool replaced_ = false;
     std::vector<std::string> notes_;
     std::int64_t begin_ns_ = 0, offset_at_start_ns_ = 0, load_end_ns_ = 0;
@@ -107,8 +110,8 @@ void ScoreRun::decide() {
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
     }
-    depth_ = schedule::Schedule(inputs_.chain.unit_order(), 1, s_.fsdp.forward_prefetch).depth();
     control_.together([&] {
+        depth_ = choose_depth(deck_, inputs_.chain, topology_.shard_size(), transport_);
         settle_before(ledger_, deck_, transport_, inputs_, depth_);
         ledger_.refuse_if_strict();
         progress_ = std::make_unique<Progress>(control_.first(), s_.output.log);
@@ -116,6 +119,9 @@ void ScoreRun::decide() {
     notes_ = inputs_.notes;
     if (!start_.launcher_warning.empty()) {
         notes_.push_back(start_.launcher_warning);
+    }
+    if (moves(transport_) && !note_of(depth_, deck_).empty()) {
+        notes_.push_back(note_of(depth_, deck_));
     }
     for (const auto& more : {ledger_.inert_notes(), ledger_.clamp_notes()}) {
         notes_.insert(notes_.end(), more.begin(), more.end());
@@ -128,17 +134,18 @@ void ScoreRun::decide() {
 void ScoreRun::prepare() {
     device::Device& device = backend_->device();
     memory_ = plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
-                          s_.fsdp.forward_prefetch, inputs_.packs, device.facts().threads);
+                          depth_.units, {inputs_.packs, s_.score, device.facts().threads});
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
-    const std::int64_t packs = std::ssize(inputs_.packs.packs);
+    to_do_.resize(inputs_.packs.packs.size());
+    std::iota(to_do_.begin(), to_do_.end(), std::int64_t{0});
     std::vector<io::Table> tables;
     std::vector<io::Text> texts;
     if (control_.first()) {
         tables = provenance_tables(inputs_, topology_);
         texts = provenance_texts(deck_, start_);
     }
-    results_ = std::make_unique<io::ResultsFile>(
-        control_, output(), io::ScoreLayout{*inputs_.tokens, packs}, tables, texts);
+    results_ = std::make_unique<io::ResultsFile>(control_, output(),
+                                                 score_layout(inputs_, s_.score), tables, texts);
     if (!results_->note().empty()) {
         notes_.push_back(results_->note());
         progress_->say("note: " + results_->note());
@@ -148,11 +155,11 @@ void ScoreRun::prepare() {
     control_.together([&] {
         transformer_ = std::make_unique<model::Transformer>(
             inputs_.config, inputs_.chain, device,
-            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, base::DType::f32});
+            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, base::DType::f32,
+                          head_wants(s_.score)});
         compute_ = device.stream("compute", device::Priority::normal);
-        source_ = &home_->open_source({inputs_.chain.unit_order(),
-                                       PassLoop::passes(inputs_.packs, topology_.size()),
-                                       s_.fsdp.forward_prefetch, backend_->judged_compute_ns(),
+        source_ = &home_->open_source({inputs_.chain.unit_order(), passes(), depth_.units,
+                                       backend_->judged_compute_ns(),
                                        s_.output.timeline ? s_.output.timeline_passes : 0});
     });
     offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
@@ -210,18 +217,19 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    backend_->why,
                    backend_->kernels().product_name(),
                    memory_,
-                   depth_,
+                   depth_.units,
+                   transformer_->logits_scale(),
                    gather_figures(control_, figures_),
                    {},
                    summary,
-                   PassLoop::passes(inputs_.packs, topology_.size()),
+                   passes(),
                    since_start(load_end_ns_)};
     facts.prefetch = judge_run(facts.ranks);
     return facts;
 }
 
 base::Status ScoreRun::finish() {
-    const io::Summary summary = results_->summarise();
+    const io::Summary summary = results_->summarise(split_documents(inputs_));
     const RunFacts facts = account(summary);
     device::Device& device = backend_->device();
     const std::int64_t offset_at_end = control_.clock_offset_ns([&] { return device.now_ns(); });
@@ -280,11 +288,11 @@ std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table
         tables.push_back(std::move(spans));
     }
     tables.push_back(ledger_table(ledger_));
-    tables.push_back(
-        choices_table({{"device", facts.backend_kind, facts.backend_why},
-                       {"transport", transport_.name, transport_.why},
-                       {"products", facts.product, "the best that all ranks can run"},
-                       {"depth", std::to_string(depth_), "distinct units - 1 at most"}}));
+    tables.push_back(choices_table({{"device", facts.backend_kind, facts.backend_why},
+                                    {"transport", transport_.name, transport_.why},
+                                    {"products", facts.product, "the best that all ranks can run"},
+                                    {"depth", std::to_string(depth_.units),
+                                     depth_.why.empty() ? "as asked for" : depth_.why}}));
     return tables;
 }
 

@@ -12,7 +12,7 @@ namespace foregather::job {
 // Before the job starts: inert and clamped keys. Throws Error(refused) where output.require =
 // observed could not be met.
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
-                   const Inputs& inputs, int depth);
+                   const Inputs& inputs, const Depth& depth);
 
 // On rank 0, when the run is over: all other keys, with what was measured. `rows_kept` spans were
 // kept, `replaced` tells whether output.file was there before.

@@ -27,6 +27,8 @@ struct ModelSection {
 
 struct DataSection {
     std::string tokens;             // required; path, variables expanded
+    std::int64_t window = 0;        // tokens; 0: documents are whole
+    std::int64_t stride = 0;        // tokens; 0: window - 1
     std::int64_t max_documents = 0; // 0: all
     bool any_tokenizer = false;
 
@@ -48,7 +50,8 @@ struct MeshSection {
 
 struct FsdpSection {
     int forward_prefetch = 1;
-    base::Bytes piece_bytes{0}; // 0: the largest layer, at least 4 MiB
+    base::Bytes piece_bytes{0};   // 0: the largest layer, at least 4 MiB
+    base::Bytes gather_memory{0}; // 0: no limit
 
     friend bool operator==(const FsdpSection&, const FsdpSection&) = default;
 };
@@ -65,6 +68,19 @@ struct BatchSection {
     std::int64_t tokens = 2048;
 
     friend bool operator==(const BatchSection&, const BatchSection&) = default;
+};
+
+struct ScoreSection {
+    double temperature = 1.0;
+    bool entropy = false;
+    int top_k = 0; // tokens
+    bool hidden_states = false;
+    bool logits = false;
+
+    // Is more asked for than the log-probabilities of the tokens that came?
+    bool more() const { return entropy || top_k > 0 || hidden_states || logits; }
+
+    friend bool operator==(const ScoreSection&, const ScoreSection&) = default;
 };
 
 struct OutputSection {
@@ -87,6 +103,7 @@ struct Sections {
     FsdpSection fsdp;
     CommSection comm;
     BatchSection batch;
+    ScoreSection score;
     OutputSection output;
 
     friend bool operator==(const Sections&, const Sections&) = default;

@@ -53,7 +53,30 @@ using Descriptor = base::Unique<int, DescriptorCloser>;
 struct ScoreLayout {
     const TokenFile& tokens; // must outlive the constructor of ResultsFile
     std::int64_t packs = 0;
+    // What is stored of the distribution after each token; 0 or false: nothing.
+    bool entropy = false;
+    std::int64_t top_k = 0;
+    std::int64_t vocabulary = 0; // of the logits
+    std::int64_t width = 0;      // of the hidden states
 };
+
+// Of tokens that follow each other, one row a token; what was not laid out is empty.
+struct RowResults {
+    base::View<const float> entropy{};
+    base::View<const std::int32_t> top_tokens{}; // [rows, k]
+    base::View<const float> top_logprobs{};      // [rows, k]
+    base::View<const float> logits{};            // [rows, V]
+    base::View<const float> hidden{};            // [rows, C]
+};
+
+// A document whose scores are stored by several packs.
+struct SplitDocument {
+    std::int64_t document = 0;
+    base::Range scored; // its scored tokens in /tokens
+};
+
+// What a sum over so many scored tokens makes of a document.
+DocumentStatus status_of(std::int64_t scored_tokens, double nll);
 
 // Bytes of the datasets that are laid out at the start.
 base::Bytes bytes_of(const ScoreLayout& layout);
@@ -95,6 +118,8 @@ public:
     // whether the token was the most likely one (0 or 1). Not collective.
     void write_score(std::int64_t first_token, base::View<const float> logprob,
                      base::View<const std::uint8_t> greedy);
+    // What is predicted after tokens [first, first + rows). Not collective.
+    void write_rows(std::int64_t first_token, std::int64_t rows, const RowResults& results);
     // Documents [first, first + n): sum of -logprob, number of scored tokens, DocumentStatus. A
     // document that is never written stays `not_run`. Not collective.
     void write_documents(std::int64_t first, base::View<const double> nll,
@@ -106,8 +131,10 @@ public:
     // Collective; blocks until what was written is on disk: data first, then the marks of packs. A
     // run killed later leaves a PATH.part whose marked packs are whole. Throws AgreedError.
     void flush();
-    // Collective; blocks. Flushes; rank 0 reads what is stored per document; every rank returns it.
-    Summary summarise();
+    // Collective; blocks. Flushes; rank 0 adds up the stored scores of `split` documents (its list
+    // counts) and stores the sums, as write_documents() does for others; then it reads what is
+    // stored per document, and every rank returns the sums.
+    Summary summarise(const std::vector<SplitDocument>& split = {});
     // Collective; blocks. Flushes and closes; rank 0 adds the tables and texts (rank 0's count),
     // each of them directly in /timing or /provenance, fills in the attributes of /score, changes
     // the root's attribute `complete` from 0 to 1 and renames the file. Killed at any moment of it,
@@ -127,9 +154,13 @@ private:
     void open(bool with_score);
     Shared& shared();
     Shared& scores();
+    void add_up(const SplitDocument& document);
     template <class T>
     void write(const Dataset& dataset, std::int64_t first, base::View<const T> values,
                const char* path);
+    template <class T>
+    void write_matrix(const Dataset& dataset, std::int64_t first, std::int64_t rows,
+                      base::View<const T> values, const char* path);
     void complete(const std::optional<Summary>& summary, const std::vector<Table>& tables,
                   const std::vector<Text>& texts);
 

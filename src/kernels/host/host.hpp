@@ -36,8 +36,7 @@ private:
     void do_head_begin(HeadState state, Stream& stream) override;
     void do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                        Stream& stream) override;
-    void do_head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
-                     Stream& stream) override;
+    void do_head_end(HeadState state, Ids targets, HeadResults results, Stream& stream) override;
 
     struct Head; // attention.cpp: one query head and its key-value head
     static Elements first_block(const Head& head, base::Range queries, Elements document_begin);
@@ -46,7 +45,7 @@ private:
     void softmax_rows(base::Range queries, base::Range keys, const Head& head,
                       float* scratch) const;
     void fold_logits(const float* logits, Elements n, Elements first_id, std::int32_t target,
-                     HeadState state, std::size_t s) const; // loss.cpp
+                     const HeadState& state, std::size_t s) const; // loss.cpp
 
     // Enqueues body(begin, end, thread) for [0, rows) cut into blocks of `block` rows.
     template <class Body>
