@@ -117,8 +117,13 @@ constexpr Row rows[] = {
     {"output.file", [](Sections& s) -> Field { return &s.output.file; }, path(), "", "all",
      required, Mark::free, "Results file."},
     {"output.existing", [](Sections& s) -> Field { return &s.output.existing; },
-     one_of("refuse replace"), "", "all", optional, Mark::free,
-     "What to do if the results file exists."},
+     one_of("refuse replace resume"), "", "all", optional, Mark::free,
+     "What to do if the results file exists. resume: go on with what an interrupted run left in "
+     "FILE.part, on any number of ranks; refused if tokens, weights or a key that can change a "
+     "score differ. Without such a file, an ordinary run."},
+    {"output.flush_every", [](Sections& s) -> Field { return &s.output.flush_every_s; },
+     duration(1e-3, 31536000), "s", "score", optional, Mark::free,
+     "Bring results to disk this often: what a killed run may lose."},
     {"output.timeline", [](Sections& s) -> Field { return &s.output.timeline; }, boolean(), "",
      "score", optional, Mark::told, "Record the spans of gathers and computes."},
     {"output.timeline_passes", [](Sections& s) -> Field { return &s.output.timeline_passes; },

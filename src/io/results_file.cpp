@@ -52,11 +52,19 @@ Summary broadcast(const mesh::Control& control, const Summary& summary) {
 
 ResultsFile::ResultsFile(const mesh::Control& control, Output output,
                          const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
-                         const std::vector<Text>& texts)
+                         const std::vector<Text>& texts, const std::optional<Resumed>& resumed)
     : control_(control), output_(std::move(output)), part_path_(io::part_path(output_.path)) {
     control_.together([&] {
         if (control_.first()) {
-            create(score, tables, texts);
+            refuse_unusable(output_);
+            if (resumed) {
+                reopen(*resumed);
+            } else {
+                create(score, tables, texts);
+            }
+            if (score && score->tokens.has_bytes()) {
+                remember_bytes(score->tokens);
+            }
         }
     });
     note_ = control_.broadcast(note_);
@@ -76,7 +84,6 @@ ResultsFile::~ResultsFile() {
 
 void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
                          const std::vector<Text>& texts) {
-    refuse_unusable(output_);
     refuse_without_room(output_, score ? bytes_of(*score) : base::Bytes{});
     if (::unlink(part_path_.c_str()) == 0) {
         note_ = part_path_ + ", left by a run that did not end, was replaced";
@@ -93,9 +100,6 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     create_roomy_group(file, "/timing");
     if (score) {
         bytes_written_.add(lay_out(file, *score));
-        for (std::int64_t d = 0; score->tokens.has_bytes() && d < score->tokens.documents(); ++d) {
-            document_bytes_.push_back(score->tokens.bytes(d));
-        }
     }
     for (const Table& table : tables) {
         bytes_written_.add(write_table(file, table));
@@ -106,6 +110,22 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     to_disk(file, part_path_);
     close(file, part_path_);
 }
+
+void ResultsFile::reopen(const Resumed& resumed) {
+    claim_ = claim(part_path_, true);
+    File file = open_shared(part_path_, MPI_COMM_SELF);
+    write_start(file, resumed.start_number, resumed.start);
+    to_disk(file, part_path_);
+    close(file, part_path_);
+}
+
+void ResultsFile::remember_bytes(const TokenFile& tokens) {
+    for (std::int64_t d = 0; d < tokens.documents(); ++d) {
+        document_bytes_.push_back(tokens.bytes(d));
+    }
+}
+
+void publish_part(const Output& output) { publish(output); }
 
 void ResultsFile::open(bool with_score) {
     shared_ = std::make_unique<Shared>();
@@ -288,6 +308,13 @@ void ResultsFile::complete(const std::optional<Summary>& summary, const std::vec
                            const std::vector<Text>& texts) {
     reserve(part_path_, room_for(tables, texts));
     File file = open_shared(part_path_, MPI_COMM_SELF);
+    // A run that was killed when it came to this has left some of them in their places.
+    for (const Table& table : tables) {
+        displace(file, table.path);
+    }
+    for (const Text& text : texts) {
+        displace(file, text.path);
+    }
     {
         std::vector<Unplaced> made; // closed before the file is
         for (const Table& table : tables) {

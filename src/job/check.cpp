@@ -13,7 +13,9 @@
 #include <foregather/mesh/window.hpp>
 #include <foregather/schedule/schedule.hpp>
 
+#include "pass_loop.hpp"
 #include "paths.hpp"
+#include "resume.hpp"
 #include "row_results.hpp"
 #include "settle.hpp"
 #include "version.hpp"
@@ -82,6 +84,31 @@ std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) 
     return uses.size() > printable_uses ? text : text + describe(schedule, names, printed_steps);
 }
 
+std::string work_text(const PackPlan& packs, std::int64_t to_do, std::int64_t passes) {
+    return "work: " + std::to_string(packs.documents) + " documents, " +
+           (packs.cut.window > 0 ? std::to_string(packs.windows) + " windows, " : "") +
+           std::to_string(packs.tokens) + " tokens, " + std::to_string(to_do) + " packs, " +
+           std::to_string(passes) + " passes\n";
+}
+
+// Where results would go: what is there, and whether there is room for what is not.
+Resume check_output(const deck::Deck& deck, Inputs& inputs, const io::ScoreLayout& results) {
+    const deck::Sections& s = deck.sections();
+    const io::Output output{s.output.file, s.output.existing == "replace", s.job.title,
+                            s.output.existing == "resume"};
+    refuse_unusable(output);
+    Resume resume;
+    if (output.resume) {
+        inputs.tokens_sha256 = io::sha256_of_file(inputs.tokens->path());
+        resume =
+            look_for_earlier(deck, output, identity_of(deck, inputs, {}), results.packs, false);
+    }
+    if (resume.state == Resume::State::anew) {
+        refuse_without_room(output, io::bytes_of(results));
+    }
+    return resume;
+}
+
 } // namespace
 
 std::string version_text() {
@@ -98,11 +125,9 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const deck::Sections& s = deck.sections();
     refuse_overlaps(deck, deck_path);
     const Layout layout = lay_out(deck, ranks, ranks_per_node);
-    const Inputs inputs = open_inputs(deck, true);
-    const io::Output output{s.output.file, s.output.existing == "replace", s.job.title};
-    refuse_unusable(output);
+    Inputs inputs = open_inputs(deck, true);
     const io::ScoreLayout results = score_layout(inputs, s.score);
-    refuse_without_room(output, io::bytes_of(results));
+    const Resume resume = check_output(deck, inputs, results);
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
     const shard::ArenaPlan arena(inputs.chain.units, layout.group);
@@ -123,16 +148,14 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     settle_before(ledger, deck, transport, inputs, depth);
     ledger.refuse_if_strict();
 
-    const std::int64_t passes = (results.packs + layout.ranks - 1) / layout.ranks;
+    const std::int64_t to_do = std::ssize(packs_to_do(resume, results.packs));
+    const std::int64_t passes = PassLoop::passes(to_do, layout.ranks);
     std::string text = deck.effective_text() + "\n";
     text += "ranks: " + std::to_string(layout.ranks) + ", " + std::to_string(layout.per_node) +
             " on a node, shard groups of " + std::to_string(layout.group) + "; " + device.kind +
             " (" + device.why + "), " + std::to_string(threads) + " threads a rank\n";
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
-    text += "work: " + std::to_string(inputs.packs.documents) + " documents, " +
-            (s.data.window > 0 ? std::to_string(inputs.packs.windows) + " windows, " : "") +
-            std::to_string(inputs.packs.tokens) + " tokens, " + std::to_string(results.packs) +
-            " packs, " + std::to_string(passes) + " passes\n";
+    text += work_text(inputs.packs, to_do, passes);
     text += memory_text(plan, layout);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
     const int smaller =
@@ -143,12 +166,13 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
                 (smaller == 1 ? "no gathers are needed then\n"
                               : "gathers then stay among fewer ranks\n");
     }
+    std::vector<std::string> depth_notes;
     if (moves(transport)) {
-        const std::string note = note_of(depth, deck);
-        text += note.empty() ? "" : "note: " + note + "\n";
         text += schedule_text(inputs, passes, depth.units);
+        depth_notes = note_of(depth, deck);
     }
-    for (const auto& notes : {inputs.notes, ledger.inert_notes(), ledger.clamp_notes()}) {
+    for (const auto& notes :
+         {resume.notes, inputs.notes, depth_notes, ledger.inert_notes(), ledger.clamp_notes()}) {
         for (const std::string& note : notes) {
             text += "note: " + note + "\n";
         }

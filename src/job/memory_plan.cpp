@@ -178,12 +178,13 @@ Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
     return depth;
 }
 
-std::string note_of(const Depth& depth, const deck::Deck& deck) {
+std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck) {
     const std::string place = deck.where("fsdp.forward_prefetch");
-    return depth.why.empty() || !place.starts_with("default:")
-               ? ""
-               : place + " = " + std::to_string(deck.sections().fsdp.forward_prefetch) +
-                     " is clamped to " + std::to_string(depth.units) + ": " + depth.why;
+    if (depth.why.empty() || !place.starts_with("default:")) {
+        return {};
+    }
+    return {place + " = " + std::to_string(deck.sections().fsdp.forward_prefetch) +
+            " is clamped to " + std::to_string(depth.units) + ": " + depth.why};
 }
 
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,

@@ -63,8 +63,8 @@ struct Depth {
     int units = 0;   // gathered ahead
     std::string why; // it is less than asked for; "" if it is not
 };
-// A clamped default in words, for a note: the ledger tells of keys that were set. "" if it is not.
-std::string note_of(const Depth& depth, const deck::Deck& deck);
+// A clamped default in words, to be told (the ledger tells of keys that were set); else nothing.
+std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck);
 // Throws Error(refused), with the numbers and what to do, if gather_memory holds not even the
 // largest unit.
 Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,

@@ -25,7 +25,7 @@ public:
             }
         }
         if (pack_.windows == 0) {
-            pack_ = {window.document, k, 0, window.own, window.rows, 0, 0};
+            pack_ = {window.document, k, 0, window.own, window.rows, 0, 0, 0};
         }
         ++pack_.windows;
         pack_.own.end = window.own.end;
@@ -34,7 +34,7 @@ public:
         pack_.scored += std::max<base::Elements>(window.scored().size(), 0);
         plan_.longest = std::max(plan_.longest, length);
         plan_.long_windows += length > batch_tokens_ ? 1 : 0;
-        plan_.attended += static_cast<double>(length) * static_cast<double>(length + 1);
+        pack_.attended += static_cast<double>(length) * static_cast<double>(length + 1);
     }
 
     void close() {

@@ -47,6 +47,7 @@ struct Pack {
     base::Range own, rows;     // of all its windows
     base::Elements tokens = 0; // T: with what is context only
     base::Elements scored = 0; // S
+    double attended = 0;       // over its windows: length x (length + 1)
 };
 
 struct PackPlan {
@@ -57,7 +58,6 @@ struct PackPlan {
     std::vector<std::int64_t> split_documents; // those whose windows are in several packs
     base::Elements tokens = 0;                 // in all packs
     base::Elements rows = 0, scored = 0;       // in all packs
-    double attended = 0;                       // over all windows: length x (length + 1)
     base::Elements most_tokens = 0;            // of a pack
     base::Elements most_rows = 0;              // of a pack
     std::int64_t most_windows = 0;             // of a pack

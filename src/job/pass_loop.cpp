@@ -20,10 +20,10 @@ base::View<const T> view(const std::vector<T>& values) {
 } // namespace
 
 PassLoop::PassLoop(const Parts& parts)
-    : p_(parts),
-      results_(parts.backend.device(), head_wants(parts.asked),
-               parts.asked.more() ? parts.inputs.packs.most_rows : parts.inputs.packs.most_tokens,
-               parts.inputs.config.vocabulary, parts.inputs.config.width),
+    : p_(parts), results_(parts.backend.device(), head_wants(parts.sections.score),
+                          parts.sections.score.more() ? parts.inputs.packs.most_rows
+                                                      : parts.inputs.packs.most_tokens,
+                          parts.inputs.config.vocabulary, parts.inputs.config.width),
       passes_(passes(std::ssize(parts.to_do), parts.control.size())) {
     device::Device& device = p_.backend.device();
     const base::Elements t = p_.inputs.packs.most_tokens;
@@ -70,7 +70,7 @@ void PassLoop::enqueue(std::int64_t pass) {
     if (turn < std::ssize(p_.to_do)) {
         const std::int64_t pack = p_.to_do[static_cast<std::size_t>(turn)];
         f.pack = &plan.packs[static_cast<std::size_t>(pack)];
-        fill(f.inputs, *f.pack, *p_.inputs.tokens, plan.cut, p_.asked.more());
+        fill(f.inputs, *f.pack, *p_.inputs.tokens, plan.cut, p_.sections.score.more());
     } else {
         f.inputs = PackInputs{{}, {}, {0}, {}, {}, {}};
     }
@@ -141,7 +141,7 @@ void PassLoop::write(const Flight& f, RankFigures& figures) {
         }
     }
     p_.results.write_score(pack.own.begin, view(logprob), view(greedy));
-    if (p_.asked.more()) {
+    if (p_.sections.score.more()) {
         p_.results.write_rows(pack.rows.begin, pack.rows.size(), f.results.more());
     }
     write_documents(f);
@@ -198,8 +198,9 @@ void PassLoop::look_at_clock(std::int64_t pass, RankFigures& figures) {
     constexpr std::int64_t flush_bit = 1;
     constexpr std::int64_t tell_bit = 2;
     const std::int64_t now = p_.backend.device().now_ns();
-    std::int64_t due = (seconds(now - last_flush_ns_) > flush_every_s ? flush_bit : 0) |
-                       (seconds(now - last_told_ns_) > progress_every_s ? tell_bit : 0);
+    std::int64_t due =
+        (seconds(now - last_flush_ns_) > p_.sections.output.flush_every_s ? flush_bit : 0) |
+        (seconds(now - last_told_ns_) > progress_every_s ? tell_bit : 0);
     due = p_.control.broadcast(due);
     if ((due & flush_bit) != 0) {
         p_.watch.file_work(

@@ -24,7 +24,7 @@ namespace foregather::job {
 class PassLoop {
 public:
     struct Parts { // all must outlive the loop
-        const deck::ScoreSection& asked;
+        const deck::Sections& sections;
         const Inputs& inputs;
         const std::vector<std::int64_t>& to_do; // packs that are not in the results yet
         const mesh::Control& control;

@@ -68,8 +68,4 @@ std::vector<io::SplitDocument> split_documents(const Inputs& inputs) {
     return split;
 }
 
-base::Elements head_rows(const PackPlan& packs, const deck::ScoreSection& score) {
-    return score.more() ? packs.rows : packs.scored;
-}
-
 } // namespace foregather::job

@@ -50,9 +50,6 @@ private:
 // What is asked for beside log-probabilities, for one row.
 base::Bytes bytes_of_row(const model::HeadWants& wants, base::Elements vocabulary,
                          base::Elements width);
-// Rows that the head computes, in all packs.
-base::Elements head_rows(const PackPlan& packs, const deck::ScoreSection& score);
-
 io::ScoreLayout score_layout(const Inputs& inputs, const deck::ScoreSection& score);
 // Documents whose windows lie in several packs.
 std::vector<io::SplitDocument> split_documents(const Inputs& inputs);

@@ -2,8 +2,8 @@
 // From deck to results in order: decide and refuse, lay out, load, run, account, finish.
 #include "score.hpp"
 
+#include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 
 #include <foregather/deck/ledger.hpp>
@@ -13,6 +13,7 @@
 #include "pass_loop.hpp"
 #include "paths.hpp"
 #include "provenance.hpp"
+#include "resume.hpp"
 #include "settle.hpp"
 #include "weights_home.hpp"
 
@@ -28,17 +29,24 @@ public:
 
     base::Status run() {
         decide();
+        if (resume_.state == Resume::State::published) {
+            return base::Status::done;
+        }
         prepare();
         load();
-        PassLoop loop({s_.score, inputs_, to_do_, control_, *backend_, *transformer_, *source_,
-                       *results_, *watch_, *progress_, *compute_});
+        PassLoop loop({s_, inputs_, to_do_, control_, *backend_, *transformer_, *source_, *results_,
+                       *watch_, *progress_, *compute_});
         loop.run(figures_);
         return finish();
     }
 
 private:
     void decide();
+    void look_for_earlier_run();
+    void choose_transport_and_depth();
+    void tell_notes();
     void prepare();
+    void lay_out_results();
     void load();
     void measure();
     base::Status finish();
@@ -47,8 +55,11 @@ private:
     std::vector<io::Table> closing_tables(const RunFacts& facts, io::Table spans) const;
     GroupFacts group_facts() const;
     io::Output output() const {
-        return {s_.output.file, s_.output.existing == "replace", s_.job.title};
+        return {s_.output.file, s_.output.existing == "replace", s_.job.title, resumes()};
     }
+    bool resumes() const { return s_.output.existing == "resume"; }
+    bool goes_on() const { return resume_.state == Resume::State::go_on; }
+    std::int64_t packs() const { return std::ssize(inputs_.packs.packs); }
     std::int64_t passes() const { return PassLoop::passes(std::ssize(to_do_), topology_.size()); }
     double since_start(std::int64_t ns) const { return static_cast<double>(ns - begin_ns_) * 1e-9; }
 
@@ -63,6 +74,9 @@ private:
     Transport transport_;
     MemoryPlan memory_;
     Depth depth_;
+    std::vector<io::IdentityRow> identity_; // rank 0
+    Resume resume_;
+    io::RunStart this_start_;         // rank 0
     std::vector<std::int64_t> to_do_; // packs that are computed
     bool replaced_ = false;
     std::vector<std::string> notes_;
@@ -98,6 +112,35 @@ void ScoreRun::decide() {
     // On the device's clock, when main() began: set-up counts from there.
     begin_ns_ = backend_->device().now_ns() -
                 (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
+    choose_transport_and_depth();
+    look_for_earlier_run(); // reads the whole token file, so comes last
+    const bool logs = resume_.state != Resume::State::published;
+    control_.together([&] {
+        progress_ =
+            std::make_unique<Progress>(control_.first(), logs ? s_.output.log : "", goes_on());
+    });
+    tell_notes();
+}
+
+// What was there before, and what of the work is left.
+void ScoreRun::look_for_earlier_run() {
+    control_.together([&] {
+        if (control_.first()) {
+            inputs_.tokens_sha256 = io::sha256_of_file(inputs_.tokens->path());
+            identity_ =
+                identity_of(deck_, inputs_, {backend_->kind(), backend_->kernels().product_name()});
+            if (resumes()) {
+                resume_ = look_for_earlier(deck_, output(), identity_, packs(), true);
+            }
+            const auto done = std::count(resume_.packs_done.begin(), resume_.packs_done.end(), 1);
+            this_start_ = run_start(start_, topology_.size(), done);
+        }
+    });
+    share(resume_, control_);
+    to_do_ = packs_to_do(resume_, packs());
+}
+
+void ScoreRun::choose_transport_and_depth() {
     const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
     // Windows of all groups of a node share its room.
     const auto groups =
@@ -114,16 +157,17 @@ void ScoreRun::decide() {
         depth_ = choose_depth(deck_, inputs_.chain, topology_.shard_size(), transport_);
         settle_before(ledger_, deck_, transport_, inputs_, depth_);
         ledger_.refuse_if_strict();
-        progress_ = std::make_unique<Progress>(control_.first(), s_.output.log);
     });
-    notes_ = inputs_.notes;
+}
+
+void ScoreRun::tell_notes() {
+    notes_ = resume_.notes;
+    notes_.insert(notes_.end(), inputs_.notes.begin(), inputs_.notes.end());
     if (!start_.launcher_warning.empty()) {
         notes_.push_back(start_.launcher_warning);
     }
-    if (moves(transport_) && !note_of(depth_, deck_).empty()) {
-        notes_.push_back(note_of(depth_, deck_));
-    }
-    for (const auto& more : {ledger_.inert_notes(), ledger_.clamp_notes()}) {
+    const auto depth_note = moves(transport_) ? note_of(depth_, deck_) : std::vector<std::string>{};
+    for (const auto& more : {depth_note, ledger_.inert_notes(), ledger_.clamp_notes()}) {
         notes_.insert(notes_.end(), more.begin(), more.end());
     }
     for (const std::string& note : notes_) {
@@ -136,20 +180,7 @@ void ScoreRun::prepare() {
     memory_ = plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
                           depth_.units, {inputs_.packs, s_.score, device.facts().threads});
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
-    to_do_.resize(inputs_.packs.packs.size());
-    std::iota(to_do_.begin(), to_do_.end(), std::int64_t{0});
-    std::vector<io::Table> tables;
-    std::vector<io::Text> texts;
-    if (control_.first()) {
-        tables = provenance_tables(inputs_, topology_);
-        texts = provenance_texts(deck_, start_);
-    }
-    results_ = std::make_unique<io::ResultsFile>(control_, output(),
-                                                 score_layout(inputs_, s_.score), tables, texts);
-    if (!results_->note().empty()) {
-        notes_.push_back(results_->note());
-        progress_->say("note: " + results_->note());
-    }
+    lay_out_results();
     home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
                                           memory_.slots);
     control_.together([&] {
@@ -163,6 +194,27 @@ void ScoreRun::prepare() {
                                        s_.output.timeline ? s_.output.timeline_passes : 0});
     });
     offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
+}
+
+void ScoreRun::lay_out_results() {
+    std::vector<io::Table> tables;
+    std::vector<io::Text> texts;
+    if (control_.first() && !goes_on()) {
+        tables = provenance_tables(inputs_, topology_);
+        tables.push_back(io::identity_table(identity_));
+        tables.push_back(io::starts_table(this_start_));
+        texts = provenance_texts(deck_, start_);
+    }
+    std::optional<io::ResultsFile::Resumed> resumed;
+    if (goes_on()) {
+        resumed = {std::ssize(resume_.starts), this_start_};
+    }
+    results_ = std::make_unique<io::ResultsFile>(
+        control_, output(), score_layout(inputs_, s_.score), tables, texts, resumed);
+    if (!results_->note().empty()) {
+        notes_.push_back(results_->note());
+        progress_->say("note: " + results_->note());
+    }
 }
 
 void ScoreRun::load() {
@@ -223,7 +275,9 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    {},
                    summary,
                    passes(),
-                   since_start(load_end_ns_)};
+                   since_start(load_end_ns_),
+                   computed(inputs_.packs, to_do_, s_.score),
+                   std::max<std::int64_t>(this_start_.packs_before, 0)};
     facts.prefetch = judge_run(facts.ranks);
     return facts;
 }
@@ -245,6 +299,10 @@ base::Status ScoreRun::finish() {
         notes_.insert(notes_.end(), advices.begin(), advices.end());
         told = report(facts, notes_);
         texts = {finished_text(), {"/provenance/report", told}};
+        if (goes_on()) {
+            const auto more = resumed_texts(deck_, start_);
+            texts.insert(texts.end(), more.begin(), more.end());
+        }
         status = close_ledger(facts, spans);
         tables = closing_tables(facts, std::move(spans));
     }
@@ -277,7 +335,7 @@ base::Status ScoreRun::close_ledger(const RunFacts& facts, const io::Table& span
                     {"tokens_per_second", tokens_per_second(facts)}});
     const auto rows = std::get<std::vector<std::int64_t>>(spans.columns.front().values).size();
     settle_after(ledger_, facts,
-                 {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_,
+                 {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_, goes_on(),
                   progress_->lines_logged()});
     return ledger_.close();
 }
@@ -287,6 +345,9 @@ std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table
     if (s_.output.timeline) {
         tables.push_back(std::move(spans));
     }
+    std::vector<io::RunStart> starts = resume_.starts;
+    starts.push_back(this_start_);
+    tables.push_back(io::runs_table(starts));
     tables.push_back(ledger_table(ledger_));
     tables.push_back(choices_table({{"device", facts.backend_kind, facts.backend_why},
                                     {"transport", transport_.name, transport_.why},

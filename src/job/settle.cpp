@@ -161,8 +161,16 @@ void settle_score(deck::Ledger& ledger, const RunFacts& f) {
 void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& after) {
     const deck::OutputSection& o = f.deck.sections().output;
     ledger.honour("output.file", o.file);
-    ledger.honour("output.existing",
-                  after.replaced ? "a file was there and is replaced" : "no file was there");
+    const std::string packs = std::to_string(f.inputs.packs.packs.size()) + " packs were there";
+    ledger.honour("output.existing", after.resumed ? std::to_string(f.packs_before) + " of " + packs
+                                     : after.replaced ? "a file was there and is replaced"
+                                                      : "no file was there");
+    std::int64_t flushes = 0;
+    for (const RankFigures& r : f.ranks) {
+        flushes = std::max(flushes, r.calls[phase_flush]);
+    }
+    ledger.honour("output.flush_every", std::to_string(flushes) + " times in " +
+                                            number(run_seconds(f), "%.2f") + " s, and at the end");
     ledger.honour("output.timeline",
                   o.timeline ? std::to_string(after.spans_kept) + " spans kept" : "no spans kept");
     if (o.timeline) {

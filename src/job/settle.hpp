@@ -19,7 +19,7 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
 struct Aftermath {
     std::size_t spans_kept = 0;
     std::int64_t passes_kept = 0;
-    bool replaced = false;
+    bool replaced = false, resumed = false;
     std::int64_t lines_logged = 0;
 };
 void settle_after(deck::Ledger& ledger, const RunFacts& facts, const Aftermath& after);

@@ -62,6 +62,11 @@ def write_junk(folder: Path) -> None:
     (folder / "existing.h5").write_text("older results")
 
 
+def flushes(result: Result) -> int:
+    """How often results were brought to disk before the end."""
+    return result.rows("/timing/phases", "name")["flush"]["calls"]
+
+
 def existing(result: Result) -> tuple[int, bool]:
     """The status, and whether the older file is still there."""
     return result.code, result.path.read_bytes() == b"older results"
@@ -159,6 +164,7 @@ PROBES = {
         {"output.file": "existing.h5"},
         write_junk,
     ),
+    "output.flush_every": Probe("30 s", 0.001, flushes, (0, ...), EIGHT),
     "output.timeline": Probe(True, False, has_spans, (True, False)),
     "output.timeline_passes": Probe(
         2,

@@ -152,7 +152,9 @@ def test_top_tokens_reach_from_one_to_the_whole_vocabulary(inputs, run, tmp_path
     one = run(deck | {"score.top_k": 1})
     assert np.array_equal(one.read("/score/top_token"), order[:, :1])
     greedy = one.read("/score/greedy")[1:]
-    assert np.array_equal(greedy, order[:-1, 0] == np.concatenate(reference.read_documents(tokens))[1:])
+    assert np.array_equal(
+        greedy, order[:-1, 0] == np.concatenate(reference.read_documents(tokens))[1:]
+    )
     refused = run(deck | {"score.top_k": 98}, ranks=2, expect=2)
     assert "score.top_k = 98" in refused.stderr and "97 tokens" in refused.stderr
 

@@ -85,7 +85,8 @@ struct ScoreSection {
 
 struct OutputSection {
     std::string file;                // required; path, variables expanded
-    std::string existing = "refuse"; // refuse, replace
+    std::string existing = "refuse"; // refuse, replace, resume
+    double flush_every_s = 30;
     bool timeline = true;
     std::int64_t timeline_passes = 64;
     std::string require = "none"; // none, observed

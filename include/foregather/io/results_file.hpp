@@ -12,6 +12,7 @@
 #include <foregather/base/types.hpp>
 #include <foregather/base/view.hpp>
 #include <foregather/io/digest.hpp>
+#include <foregather/io/earlier.hpp>
 #include <foregather/io/table.hpp>
 #include <foregather/io/token_file.hpp>
 #include <foregather/mesh/control.hpp>
@@ -86,7 +87,11 @@ struct Output {
     std::string path;
     bool replace = false; // an existing file is replaced, by the rename at the end
     std::string title;
+    bool resume = false; // what an earlier run left is not in the way
 };
+
+// Where results are collected.
+std::string part_path(const std::string& path);
 
 // Throws Error(refused) when the file exists and is not to be replaced, is a directory, the
 // directory is missing or cannot be written to, or the title is too long for an attribute. Leaves
@@ -95,15 +100,25 @@ void refuse_unusable(const Output& output);
 // Throws Error(refused) when the directory's file system has less room than that. Not collective.
 void refuse_without_room(const Output& output, base::Bytes needed);
 
+// Renames a PATH.part that is complete. Throws Error(failed). For one rank; blocks.
+void publish_part(const Output& output);
+
 // All members are called by the main thread; those called collective, by every rank of `control`.
 class ResultsFile {
 public:
     // Collective; blocks. Rank 0 lays out PATH.part (replacing one that an earlier run left), with
     // `tables` and `texts` (rank 0's count); then all ranks open it. Throws mesh::AgreedError:
     // refused as by the two functions above, failed otherwise. `control` must outlive the file.
+    // resumed (rank 0's counts): go on with the PATH.part that is there, of the same layout; tables
+    // and texts are in it already, and row `start_number` of its starts becomes this one.
+    struct Resumed {
+        std::int64_t start_number = 0;
+        RunStart start;
+    };
     ResultsFile(const mesh::Control& control, Output output,
                 const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
-                const std::vector<Text>& texts);
+                const std::vector<Text>& texts,
+                const std::optional<Resumed>& resumed = std::nullopt);
     // Collective: closes the file and leaves PATH.part. With an exception on its way the handle is
     // kept to the end of the process instead: closing would wait for ranks that never come.
     ~ResultsFile();
@@ -151,6 +166,8 @@ private:
 
     void create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
                 const std::vector<Text>& texts);
+    void reopen(const Resumed& resumed);
+    void remember_bytes(const TokenFile& tokens);
     void open(bool with_score);
     Shared& shared();
     Shared& scores();
