@@ -66,7 +66,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 # ---- targets ------------------------------------------------------------------------------------
 .DEFAULT_GOAL := all
 test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
-.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools lint bench deps install clean help FORCE
+.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools check-link lint bench deps install clean help FORCE
 .DELETE_ON_ERROR:
 
 all: foregather ## build the program (./foregather)
@@ -85,7 +85,8 @@ $(test_pch).gch: tests/support/pch.hpp $(build)/flags
 	@mkdir -p $(@D)
 	@cp $< $(test_pch)
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -O0 -g1 -x c++-header -c $< -o $@
-$(test_obj): CXXFLAGS += -O0 -g1 -include $(test_pch)
+# private: $(build)/flags, on which they depend, tells the flags of all.
+$(test_obj): private CXXFLAGS += -O0 -g1 -include $(test_pch)
 $(test_obj): $(test_pch).gch
 $(build)/%.o: %.cpp $(build)/flags
 	@mkdir -p $(@D)
@@ -138,6 +139,9 @@ check-golden: deps ## the real program on golden models and field cases
 	@$(test_env) tests/run.sh golden
 check-tools: deps ## the Python tools
 	@$(test_env) tests/run.sh tools
+check-link: deps ## two hosts over a slow link, on this machine (as root)
+	@$(submake) all
+	@$(test_env) tests/run.sh link
 lint: ## format, rooms, pairs, headers alone, sizes
 	@tools/lint "$(MPICXX) $(CPPFLAGS) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV

@@ -43,22 +43,39 @@ private:
     std::unique_ptr<kernels::Kernels> kernels_;
 };
 
-// Ranks on different processors must multiply alike: the best level that all of them have.
-kernels::ProductChoice agree_on_product(const mesh::Control& control) {
+struct ChosenProducts {
+    kernels::ProductChoice choice;
+    std::string why;
+};
+
+// Ranks on different processors must multiply alike: the best level that all of them have, by a
+// library that all of them can load.
+ChosenProducts agree_on_products(const std::string& asked, const mesh::Control& control) {
     const auto& levels = kernels::core_levels; // ascending
     const auto own = std::find(levels.begin(), levels.end(), kernels::supported_core_level());
     const std::int64_t lowest = -control.max(levels.begin() - own);
-    return {levels[static_cast<std::size_t>(lowest)]};
+    const std::string level = levels[static_cast<std::size_t>(lowest)];
+    if (asked != "auto") {
+        return {{asked, level}, "asked for"};
+    }
+    const std::string fastest = kernels::fastest_product_library(level);
+    const bool all = control.max(fastest == "onednn" ? 0 : 1) == 0;
+    return all ? ChosenProducts{{fastest, level}, "measured as the fastest with these vectors"}
+               : ChosenProducts{{"openblas", level},
+                                fastest == "onednn" ? "not every rank can load oneDNN"
+                                                    : "the best that all ranks can run"};
 }
 
-std::unique_ptr<Backend> open_host(int threads, const mesh::Topology& topology,
-                                   const mesh::Control& control) {
-    const kernels::ProductChoice product = agree_on_product(control);
+std::unique_ptr<Backend> open_host(const deck::DeviceSection& section,
+                                   const mesh::Topology& topology, const mesh::Control& control) {
+    const ChosenProducts products = agree_on_products(section.products, control);
     std::unique_ptr<Backend> backend;
     control.together([&] {
         backend = std::make_unique<HostBackend>(
-            compute_threads(threads, topology.node_cores(), topology.local_size()), product);
+            compute_threads(section.threads, topology.node_cores(), topology.local_size()),
+            products.choice);
     });
+    backend->why_product = products.why;
     const auto names = control.gather(backend->kernels().product_name());
     for (std::size_t r = 1; r < names.size(); ++r) {
         if (names[r] != names[0]) {
@@ -67,7 +84,7 @@ std::unique_ptr<Backend> open_host(int threads, const mesh::Topology& topology,
                 "rank 0 multiplies with " + names[0] + " and rank " + std::to_string(r) + " with " +
                     names[r] +
                     "; results would depend on who computes what. Give all ranks "
-                    "the same library and the same OPENBLAS_CORETYPE.");
+                    "the same library and the same OPENBLAS_CORETYPE or ONEDNN_MAX_CPU_ISA.");
         }
     }
     return backend;
@@ -104,8 +121,8 @@ std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::str
     if (control.sum(choice.kind == "cuda" ? 0 : 1) > 0 && choice.kind == "cuda") {
         choice = {"host", "not every rank has a GPU"};
     }
-    auto backend = choice.kind == "cuda" ? open_cuda(place, topology)
-                                         : open_host(section.threads, topology, control);
+    auto backend =
+        choice.kind == "cuda" ? open_cuda(place, topology) : open_host(section, topology, control);
     backend->why = choice.why;
     return backend;
 }

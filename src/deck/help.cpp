@@ -64,6 +64,11 @@ std::string overview() {
            "unknown,\n"
            "given twice, of the wrong type or out of range is refused, all errors at once.\n"
            "\n"
+           "Start it with mpirun --bind-to none: a rank's gathers have a thread beside those that\n"
+           "compute. Where hosts are on several networks, --mca btl_tcp_if_include ADDRESS/BITS "
+           "names\n"
+           "the one that Open MPI is to use; no other setting of it is needed.\n"
+           "\n"
            "1 KiB is 1024 bytes. 1 MB/s is 1e6 bytes per second, 1 Mb/s a million bits per "
            "second.\n"
            "\n";

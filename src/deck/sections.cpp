@@ -59,6 +59,12 @@ constexpr Row rows[] = {
      "Compute threads of each rank on the host; 0: the cores that this node's ranks may use, "
      "divided by the local ranks, at least 1. Changes speed, never a result."},
 
+    {"device.products", [](Sections& s) -> Field { return &s.device.products; },
+     one_of("auto onednn openblas"), "", "score", optional, Mark::identity,
+     "Library of the matrix products on the host. auto: the one that was measured to be the "
+     "fastest on such a processor, if all ranks can load it (oneDNN from AVX-512 on), else "
+     "openblas. Another library gives other bits."},
+
     {"mesh.shard", [](Sections& s) -> Field { return &s.mesh.shard; }, whole(0, most_int), "ranks",
      "all", optional, Mark::told,
      "Ranks that hold one copy of the weights between them; 0: all. It must divide the number "
@@ -68,6 +74,11 @@ constexpr Row rows[] = {
      whole(0, 64), "units", "score", optional, Mark::told,
      "Units gathered ahead of the one being computed; 0: each gather is started only when its "
      "unit is needed, and waited for."},
+    {"fsdp.param_dtype", [](Sections& s) -> Field { return &s.fsdp.param_dtype; },
+     one_of("auto fp32 bf16"), "", "score", optional, Mark::identity,
+     "Type in which weights are held, gathered and multiplied; bf16 halves shards, gathers and "
+     "slots, and rounds what is multiplied with them to bf16 too. auto: on cuda bf16 if the "
+     "file's matrices are bf16, else fp32; on the host fp32."},
     {"fsdp.piece_bytes", [](Sections& s) -> Field { return &s.fsdp.piece_bytes; },
      byte_size(0, most), "bytes", "score", optional, Mark::identity,
      "Largest piece of the embedding and of the head; 0: the largest layer, at least 4 MiB."},

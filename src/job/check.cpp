@@ -130,6 +130,7 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const Resume resume = check_output(deck, inputs, results);
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
+    const ParamType param = choose_param_type(s.fsdp.param_dtype, device.kind, *inputs.weights);
     const shard::ArenaPlan arena(inputs.chain.units, layout.group);
     const mesh::WindowSpace space = mesh::window_space();
     const bool host = device.kind == "host";
@@ -138,10 +139,10 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const int groups = std::max(layout.per_node / layout.group, 1);
     const Transport transport =
         choose_transport(deck, host ? "mpi" : "nccl", host, group,
-                         groups * base::bytes_of(arena.whole_elements, base::DType::f32));
+                         groups * base::bytes_of(arena.whole_elements, param.type));
     const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
-    const Depth depth = choose_depth(deck, inputs.chain, layout.group, transport);
-    const Work work{inputs.packs, s.score, threads};
+    const Depth depth = choose_depth(deck, inputs.chain, layout.group, transport, param.type);
+    const Work work{inputs.packs, s.score, threads, param.type};
     const MemoryPlan plan =
         plan_memory(inputs.config, inputs.chain, layout.group, transport, depth.units, work);
     deck::Ledger ledger(deck);

@@ -19,6 +19,7 @@ enum Phase : std::size_t {
     phase_setup,   // from the start of the process to the load: inputs, ranks, memory, results file
     phase_load,    // this rank's parts of the weights, from the file into the arena
     phase_compute, // the compute stream was busy
+    phase_product, // of compute, in the product library; mean over the rank's threads
     phase_gather,  // the gather stream was busy
     phase_exposed, // the compute stream was idle while its gather ran or waited
     phase_wait,    // the main thread waited for a pass's results
@@ -28,7 +29,8 @@ enum Phase : std::size_t {
     phase_count
 };
 inline constexpr std::array<const char*, phase_count> phase_names = {
-    "setup", "load", "compute", "gather", "exposed", "wait for results", "write", "flush", "run"};
+    "setup", "load",  "compute", "products in compute", "gather", "exposed", "wait for results",
+    "write", "flush", "run"};
 
 struct RankFigures { // trivially copyable: it travels as bytes
     std::array<double, phase_count> seconds{};

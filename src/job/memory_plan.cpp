@@ -20,7 +20,7 @@ namespace foregather::job {
 namespace {
 
 [[noreturn]] void refuse_gather_memory(const deck::Deck& deck, const model::Chain& chain,
-                                       const shard::ArenaPlan& arena) {
+                                       const shard::ArenaPlan& arena, base::DType weights) {
     const auto padded = [&](std::size_t unit) { return arena.units[unit].layout.padded(); };
     std::size_t largest = 0;
     base::Elements largest_layer = 0;
@@ -30,8 +30,8 @@ namespace {
             largest_layer = std::max(largest_layer, padded(u));
         }
     }
-    const std::int64_t layer = base::bytes_of(largest_layer, base::DType::f32).count;
-    const std::int64_t all = base::bytes_of(padded(largest), base::DType::f32).count;
+    const std::int64_t layer = base::bytes_of(largest_layer, weights).count;
+    const std::int64_t all = base::bytes_of(padded(largest), weights).count;
     std::string text = deck.where("fsdp.gather_memory") + " = " +
                        std::to_string(deck.sections().fsdp.gather_memory.count) +
                        " bytes does not hold the largest unit, " + chain.units[largest].name +
@@ -108,27 +108,46 @@ base::Bytes MemoryPlan::total() const {
     return sum;
 }
 
+ParamType choose_param_type(const std::string& asked, const std::string& device_kind,
+                            const io::WeightsFile& weights) {
+    if (asked != "auto") {
+        return {asked == "bf16" ? base::DType::bf16 : base::DType::f32, "asked for"};
+    }
+    if (device_kind == "host") {
+        return {base::DType::f32, "auto is fp32 on the host"};
+    }
+    for (const io::StoredTensor& tensor : weights.tensors()) {
+        if (tensor.shape.size() >= 2 && tensor.type != base::DType::bf16) {
+            return {base::DType::f32,
+                    "the file's " + tensor.name + " is " + base::name_of(tensor.type)};
+        }
+    }
+    return {base::DType::bf16, "the file's matrices are bf16"};
+}
+
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                        const Transport& transport, int depth, const Work& work) {
     const PackPlan& packs = work.packs;
     const model::HeadWants wants = head_wants(work.asked);
+    const base::DType weights = work.weights;
     const shard::ArenaPlan arena(chain.units, ranks);
     MemoryPlan plan;
-    const auto fp32 = [](base::Elements n) { return base::bytes_of(n, base::DType::f32); };
-    const std::string parts = std::to_string(chain.units.size()) + " units over " +
+    const auto held = [&](base::Elements n) { return base::bytes_of(n, weights); };
+    const std::string parts = std::string(base::name_of(weights)) + ", " +
+                              std::to_string(chain.units.size()) + " units over " +
                               std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
     plan.rows.push_back(
-        {"weights", fp32(arena.shard_elements),
+        {"weights", held(arena.shard_elements),
          parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
     if (moves(transport)) {
         plan.slots = schedule::Schedule(chain.unit_order(), 1, depth).slots();
-        plan.slot_bytes = fp32(arena.largest_unit);
+        plan.slot_bytes = held(arena.largest_unit);
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
     }
     plan.rows.push_back({"activations",
                          model::Transformer::activation_bytes(
-                             config, {packs.most_tokens, packs.longest, base::DType::f32, wants}),
+                             config, {packs.most_tokens, packs.longest, work.weights, wants}),
                          "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
     plan.rows.push_back(
         {"kernel scratch", work.threads * kernels::host_scratch_bytes,
@@ -148,7 +167,7 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
 }
 
 Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
-                   const Transport& transport) {
+                   const Transport& transport, base::DType weights) {
     const deck::FsdpSection& fsdp = deck.sections().fsdp;
     const auto in_chain = [&](int depth) {
         return schedule::Schedule(chain.unit_order(), 1, depth).depth();
@@ -163,10 +182,10 @@ Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
         return depth;
     }
     const shard::ArenaPlan arena(chain.units, ranks);
-    const base::Bytes slot = base::bytes_of(arena.largest_unit, base::DType::f32);
+    const base::Bytes slot = base::bytes_of(arena.largest_unit, weights);
     const std::int64_t slots = fsdp.gather_memory.count / slot.count;
     if (slots == 0) {
-        refuse_gather_memory(deck, chain, arena);
+        refuse_gather_memory(deck, chain, arena, weights);
     }
     if (slots - 1 < depth.units) {
         depth = {static_cast<int>(slots - 1),

@@ -8,6 +8,7 @@
 
 #include <foregather/base/types.hpp>
 #include <foregather/deck/deck.hpp>
+#include <foregather/io/weights_file.hpp>
 #include <foregather/model/chain.hpp>
 
 #include "packs.hpp"
@@ -33,6 +34,7 @@ struct Work {
     const PackPlan& packs;
     const deck::ScoreSection& asked;
     int threads = 1;
+    base::DType weights = base::DType::f32; // of the gathered ones
 };
 
 // Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes,
@@ -68,7 +70,16 @@ std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck);
 // Throws Error(refused), with the numbers and what to do, if gather_memory holds not even the
 // largest unit.
 Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
-                   const Transport& transport);
+                   const Transport& transport, base::DType weights);
+
+// The type in which weights are gathered and multiplied, and why: fsdp.param_dtype, or what `auto`
+// becomes on a kind of device.
+struct ParamType {
+    base::DType type = base::DType::f32;
+    std::string why;
+};
+ParamType choose_param_type(const std::string& asked, const std::string& device_kind,
+                            const io::WeightsFile& weights);
 
 // "14.2 MiB", "3.4 GiB".
 std::string in_words(base::Bytes bytes);

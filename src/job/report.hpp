@@ -32,7 +32,9 @@ struct RunFacts { // known on rank 0 when the run is over
     const mesh::Topology& topology;
     Transport transport;
     std::string transport_seen; // what the gathers ran on, as it names itself
-    std::string backend_kind, backend_why, product;
+    std::string backend_kind, backend_why, product, product_why;
+    ParamType param;                             // asked for
+    base::DType weights_seen = base::DType::f32; // what the arena and the slots hold
     MemoryPlan memory;
     int depth = 0;             // in force
     float logits_scale = 1.0F; // that the head multiplied by

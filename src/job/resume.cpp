@@ -15,7 +15,8 @@ namespace foregather::job {
 namespace {
 
 // Keys that stand for themselves no longer: their content or what became of them is compared.
-constexpr std::array by_content = {"model.weights", "data.tokens", "device.kind", "data.stride"};
+constexpr std::array by_content = {"model.weights",   "data.tokens",      "device.kind",
+                                   "device.products", "fsdp.param_dtype", "data.stride"};
 
 std::string content_of(const io::WeightsFile& weights) {
     if (!weights.content_sha256().empty()) {
@@ -70,6 +71,7 @@ std::vector<io::IdentityRow> identity_of(const deck::Deck& deck, const Inputs& i
         {"packs", std::to_string(inputs.packs.packs.size())},
         {"device", machine.device},
         {"products", machine.products},
+        {"type of weights", machine.weights_type},
         {"data.stride in force", std::to_string(inputs.packs.cut.stride)}};
     for (const deck::KeyInfo& key : deck::known_keys()) {
         if (key.mark != deck::Mark::free &&

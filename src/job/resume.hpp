@@ -15,9 +15,9 @@
 
 namespace foregather::job {
 
-// What computes, as far as it decides bits. Empty for --check, which compares neither.
+// What computes, as far as it decides bits. Empty for --check, which compares none of it.
 struct Machine {
-    std::string device, products;
+    std::string device, products, weights_type;
 };
 
 // What every run stores at its start. For the rank that knows Inputs::tokens_sha256.

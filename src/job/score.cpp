@@ -72,6 +72,7 @@ private:
     Inputs inputs_;
     std::unique_ptr<backend::Backend> backend_;
     Transport transport_;
+    ParamType param_;
     MemoryPlan memory_;
     Depth depth_;
     std::vector<io::IdentityRow> identity_; // rank 0
@@ -81,6 +82,7 @@ private:
     bool replaced_ = false;
     std::vector<std::string> notes_;
     std::int64_t begin_ns_ = 0, offset_at_start_ns_ = 0, load_end_ns_ = 0;
+    double product_s_before_ = 0;
     RankFigures figures_;
     // Destroyed in reverse order: streams before what their work uses.
     std::unique_ptr<mesh::Watch> watch_;
@@ -127,8 +129,9 @@ void ScoreRun::look_for_earlier_run() {
     control_.together([&] {
         if (control_.first()) {
             inputs_.tokens_sha256 = io::sha256_of_file(inputs_.tokens->path());
-            identity_ =
-                identity_of(deck_, inputs_, {backend_->kind(), backend_->kernels().product_name()});
+            identity_ = identity_of(
+                deck_, inputs_,
+                {backend_->kind(), backend_->kernels().product_name(), base::name_of(param_.type)});
             if (resumes()) {
                 resume_ = look_for_earlier(deck_, output(), identity_, packs(), true);
             }
@@ -141,6 +144,7 @@ void ScoreRun::look_for_earlier_run() {
 }
 
 void ScoreRun::choose_transport_and_depth() {
+    param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights);
     const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
     // Windows of all groups of a node share its room.
     const auto groups =
@@ -148,13 +152,14 @@ void ScoreRun::choose_transport_and_depth() {
     control_.together([&] {
         transport_ =
             choose_transport(deck_, backend_->transport(), backend_->can_share(), group_facts(),
-                             groups * base::bytes_of(plan.whole_elements, base::DType::f32));
+                             groups * base::bytes_of(plan.whole_elements, param_.type));
     });
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
     }
     control_.together([&] {
-        depth_ = choose_depth(deck_, inputs_.chain, topology_.shard_size(), transport_);
+        depth_ =
+            choose_depth(deck_, inputs_.chain, topology_.shard_size(), transport_, param_.type);
         settle_before(ledger_, deck_, transport_, inputs_, depth_);
         ledger_.refuse_if_strict();
     });
@@ -177,16 +182,17 @@ void ScoreRun::tell_notes() {
 
 void ScoreRun::prepare() {
     device::Device& device = backend_->device();
-    memory_ = plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
-                          depth_.units, {inputs_.packs, s_.score, device.facts().threads});
+    memory_ =
+        plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_, depth_.units,
+                    {inputs_.packs, s_.score, device.facts().threads, param_.type});
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
     lay_out_results();
     home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
-                                          memory_.slots);
+                                          memory_.slots, param_.type);
     control_.together([&] {
         transformer_ = std::make_unique<model::Transformer>(
             inputs_.config, inputs_.chain, device,
-            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, base::DType::f32,
+            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, param_.type,
                           head_wants(s_.score)});
         compute_ = device.stream("compute", device::Priority::normal);
         source_ = &home_->open_source({inputs_.chain.unit_order(), passes(), depth_.units,
@@ -233,6 +239,7 @@ void ScoreRun::load() {
         control_.together(work);
     }
     load_end_ns_ = device.now_ns();
+    product_s_before_ = backend_->kernels().product_seconds();
     figures_.seconds[phase_load] = static_cast<double>(load_end_ns_ - begin) * 1e-9;
     figures_.calls[phase_load] = 1;
 }
@@ -242,6 +249,9 @@ void ScoreRun::measure() {
     figures_.waited = source_->waited();
     figures_.freed = source_->freed();
     figures_.threads = backend_->device().facts().threads;
+    figures_.seconds[phase_product] = (backend_->kernels().product_seconds() - product_s_before_) /
+                                      static_cast<double>(figures_.threads);
+    figures_.calls[phase_product] = figures_.calls[phase_compute];
     figures_.threads_seen = backend_->threads_seen(*compute_);
     figures_.peak_host_bytes = peak_host_bytes();
     figures_.proportional_bytes = proportional_bytes();
@@ -268,6 +278,9 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    backend_->kind(),
                    backend_->why,
                    backend_->kernels().product_name(),
+                   backend_->why_product,
+                   param_,
+                   home_->weights_type(),
                    memory_,
                    depth_.units,
                    transformer_->logits_scale(),
@@ -351,7 +364,8 @@ std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table
     tables.push_back(ledger_table(ledger_));
     tables.push_back(choices_table({{"device", facts.backend_kind, facts.backend_why},
                                     {"transport", transport_.name, transport_.why},
-                                    {"products", facts.product, "the best that all ranks can run"},
+                                    {"products", facts.product, facts.product_why},
+                                    {"weights", base::name_of(param_.type), param_.why},
                                     {"depth", std::to_string(depth_.units),
                                      depth_.why.empty() ? "as asked for" : depth_.why}}));
     return tables;

@@ -84,6 +84,11 @@ void settle_device(deck::Ledger& ledger, const RunFacts& f) {
         std::to_string(f.ranks[0].threads) + " threads, of which up to " +
             std::to_string(most_seen) + " were seen to compute",
         f.deck.sections().device.threads == 0 ? "the node's cores shared between its ranks" : "");
+    ledger.honour("device.products", f.product, f.product_why);
+    ledger.honour("fsdp.param_dtype",
+                  std::string("weights are held") + (moves(f.transport) ? ", gathered" : "") +
+                      " and multiplied as " + base::name_of(f.weights_seen),
+                  f.param.why);
     ledger.honour("mesh.shard", std::to_string(f.topology.shard_size()) +
                                     " ranks in the shard group's communicator");
 }

@@ -21,7 +21,7 @@ io::Table units_table(const RunFacts& f) {
     const shard::ArenaPlan plan(f.inputs.chain.units, f.topology.shard_size());
     for (std::size_t u = 0; u < f.inputs.chain.units.size(); ++u) {
         names.push_back(f.inputs.chain.units[u].name);
-        bytes.push_back(base::bytes_of(plan.units[u].layout.padded(), base::DType::f32).count);
+        bytes.push_back(base::bytes_of(plan.units[u].layout.padded(), f.weights_seen).count);
         tensors.push_back(std::ssize(f.inputs.chain.units[u].parts));
     }
     return {"/timing/units",

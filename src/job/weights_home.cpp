@@ -8,17 +8,11 @@
 #include "limits.hpp"
 
 namespace foregather::job {
-namespace {
-
-base::Slab floats(std::byte* data, base::Elements n) { return {data, n, base::DType::f32}; }
-
-} // namespace
-
 WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
                          const mesh::Topology& topology, backend::Backend& backend,
-                         const deck::CommSection& comm, int slots)
-    : chain_(chain), plan_(chain.units, topology.shard_size()), rank_(topology.shard_rank()),
-      together_(1), first_together_(rank_), backend_(backend) {
+                         const deck::CommSection& comm, int slots, base::DType type)
+    : chain_(chain), type_(type), plan_(chain.units, topology.shard_size()),
+      rank_(topology.shard_rank()), together_(1), first_together_(rank_), backend_(backend) {
     if (transport.name == "shared") {
         open_shared(topology, comm.timeout_s);
         return;
@@ -29,8 +23,8 @@ WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
         open_gathers(topology, slots);
     }
     if (!window_) {
-        arena_ =
-            device::Buffer<float>(backend.device(), plan_.shard_elements, "this rank's weights");
+        arena_ = device::Buffer<std::byte>(backend.device(), bytes(plan_.shard_elements).count,
+                                           "this rank's weights");
     }
 }
 
@@ -39,8 +33,7 @@ WeightsHome::~WeightsHome() { gather_.reset(); }
 void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) {
     together_ = topology.shard_size();
     first_together_ = 0;
-    window_ = std::make_unique<mesh::SharedWindow>(
-        topology.shard(), base::bytes_of(plan_.whole_elements, base::DType::f32));
+    window_ = std::make_unique<mesh::SharedWindow>(topology.shard(), bytes(plan_.whole_elements));
     board_ = std::make_unique<comm::SharedBoard>(topology.shard(),
                                                  static_cast<int>(chain_.units.size()), timeout_s);
 }
@@ -48,30 +41,29 @@ void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) 
 void WeightsHome::open_gathers(const mesh::Topology& topology, int slots) {
     const base::Elements n = slots * plan_.largest_unit;
     if (!communicator_->shares_node()) {
-        slots_buffer_ = device::Buffer<float>(backend_.device(), n, "gathered units");
-        slots_ = base::slab(slots_buffer_.view());
+        slots_buffer_ =
+            device::Buffer<std::byte>(backend_.device(), bytes(n).count, "gathered units");
+        slots_ = {slots_buffer_.view().data(), n, type_};
         return;
     }
     const mesh::Control node(topology.shard_node());
     together_ = node.size();
     first_together_ = rank_ - node.rank();
-    window_ = std::make_unique<mesh::SharedWindow>(
-        topology.shard_node(), base::bytes_of(together_ * plan_.shard_elements, base::DType::f32));
-    slots_window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(),
-                                                         base::bytes_of(n, base::DType::f32));
-    slots_ = floats(slots_window_->data(), n);
+    window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(),
+                                                   bytes(together_ * plan_.shard_elements));
+    slots_window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(), bytes(n));
+    slots_ = {slots_window_->data(), n, type_};
 }
 
-base::View<float> WeightsHome::part_of(base::UnitId unit) const {
+base::Slab WeightsHome::part_of(base::UnitId unit) const {
     const auto& place = plan_.units[static_cast<std::size_t>(unit)];
     const base::Elements n = place.layout.per_rank();
     if (window_) {
-        float* base = reinterpret_cast<float*>(window_->data());
-        return {base + together_ * place.in_shard_arena + (rank_ - first_together_) * n,
-                static_cast<std::size_t>(n)};
+        const base::Slab window{window_->data(), together_ * plan_.shard_elements, type_};
+        return window.part(together_ * place.in_shard_arena + (rank_ - first_together_) * n, n);
     }
-    return arena_.view().subspan(static_cast<std::size_t>(place.in_shard_arena),
-                                 static_cast<std::size_t>(n));
+    return base::Slab{arena_.view().data(), plan_.shard_elements, type_}.part(place.in_shard_arena,
+                                                                              n);
 }
 
 std::string WeightsHome::transport() const {
@@ -97,11 +89,8 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
     if (communicator_) {
         source_ = std::make_unique<schedule::Prefetcher>(
             options, chain_.units, plan_,
-            schedule::Prefetcher::GatherMemory{[this](base::UnitId unit) {
-                                                   return base::slab(
-                                                       base::View<const float>(part_of(unit)));
-                                               },
-                                               slots_},
+            schedule::Prefetcher::GatherMemory{
+                [this](base::UnitId unit) { return base::ConstSlab(part_of(unit)); }, slots_},
             *communicator_, backend_.device(), *gather_);
         return *source_;
     }
@@ -111,9 +100,10 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
             board_->wait(unit, 1, chain_.units[static_cast<std::size_t>(unit)].name, compute);
         };
     }
-    std::byte* whole = window_ ? window_->data() : base::slab(arena_.view()).data;
+    std::byte* whole = window_ ? window_->data() : arena_.view().data();
     source_ = std::make_unique<schedule::InPlaceSource>(
-        options, plan_, floats(whole, plan_.whole_elements), backend_.device(), std::move(ready));
+        options, plan_, base::ConstSlab(whole, plan_.whole_elements, type_), backend_.device(),
+        std::move(ready));
     return *source_;
 }
 

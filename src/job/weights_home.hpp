@@ -20,10 +20,10 @@ class WeightsHome {
 public:
     // Collective over the shard group; blocks. Allocates the arena and, if the transport moves
     // weights, that many slots; opens the communicator or the shared window that the transport
-    // needs.
+    // needs. All of it holds weights of `type`.
     WeightsHome(const model::Chain& chain, const Transport& transport,
                 const mesh::Topology& topology, backend::Backend& backend,
-                const deck::CommSection& comm, int slots);
+                const deck::CommSection& comm, int slots, base::DType type);
     // Drains the gather stream before what it uses goes.
     ~WeightsHome();
     WeightsHome(const WeightsHome&) = delete;
@@ -39,13 +39,17 @@ public:
     std::string transport() const;
     const comm::Communicator* communicator() const { return communicator_.get(); }
     const shard::ArenaPlan& plan() const { return plan_; }
+    // Of a unit's part, as it is gathered or read.
+    base::DType weights_type() const { return part_of(0).type; }
 
 private:
     void open_shared(const mesh::Topology& topology, double timeout_s);
     void open_gathers(const mesh::Topology& topology, int slots);
-    base::View<float> part_of(base::UnitId unit) const;
+    base::Slab part_of(base::UnitId unit) const;
+    base::Bytes bytes(base::Elements n) const { return base::bytes_of(n, type_); }
 
     const model::Chain& chain_;
+    base::DType type_;
     shard::ArenaPlan plan_;
     int rank_;     // of the shard group, whose parts are loaded
     int together_; // ranks whose parts of a unit lie side by side in one window, from
@@ -55,9 +59,9 @@ private:
     std::unique_ptr<comm::Communicator> communicator_;
     std::unique_ptr<mesh::SharedWindow> window_;
     std::unique_ptr<comm::SharedBoard> board_;
-    device::Buffer<float> arena_; // unless it is in the window
+    device::Buffer<std::byte> arena_; // unless it is in the window
     std::unique_ptr<mesh::SharedWindow> slots_window_;
-    device::Buffer<float> slots_buffer_; // unless they are in the window
+    device::Buffer<std::byte> slots_buffer_; // unless they are in the window
     base::Slab slots_;
     std::unique_ptr<device::Stream> gather_;
     std::unique_ptr<schedule::TimedSource> source_;

@@ -115,8 +115,8 @@ void Kernels::rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sin
     }
 }
 
-void Kernels::attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                        AttentionShape shape, Slab out, Stream& stream) {
+void Kernels::attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
+                        Stream& stream) {
     const Elements row = Elements{shape.heads} * shape.head_dim;
     const Elements kv_row = Elements{shape.kv_heads} * shape.head_dim;
     const Elements q_n = extent("q", q).n;

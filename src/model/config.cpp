@@ -8,6 +8,7 @@
 #include <foregather/base/error.hpp>
 
 #include "rope.hpp"
+#include "windows.hpp"
 
 namespace foregather::model {
 namespace {
@@ -22,7 +23,8 @@ const char* const config_law =
 const char* const counts[] = {"hidden_size",       "intermediate_size",      "vocab_size",
                               "num_hidden_layers", "num_attention_heads",    "num_key_value_heads",
                               "head_dim",          "max_position_embeddings"};
-const char* const flags[] = {"attention_bias", "mlp_bias", "tie_word_embeddings"};
+const char* const flags[] = {"attention_bias", "mlp_bias", "tie_word_embeddings",
+                             "use_sliding_window"};
 
 std::string joined(const Json& list, const std::string& separator) {
     std::string text;
@@ -74,13 +76,16 @@ void judge_keys(const Json& config, const Json& given, const Json& law, const Js
     Json fixed = law.at("fixed");
     fixed.update(family.at("fixed"));
     for (const auto& [key, value] : config.items()) {
+        if (contains(law.at("used"), key) || contains(family.at("used"), key)) {
+            continue;
+        }
         if (fixed.contains(key)) {
             if (!contains(fixed.at(key), value)) {
                 faults.push_back(key + ": " + value.dump() +
                                  (given.contains(key) ? "" : " (the family's default)") +
                                  " is not supported, only " + joined(fixed.at(key), " or "));
             }
-        } else if (!contains(law.at("used"), key) && !contains(law.at("harmless"), key)) {
+        } else if (!contains(law.at("harmless"), key)) {
             faults.push_back(key + ": unknown key, it might change the mathematics");
         }
     }
@@ -118,9 +123,8 @@ void judge_numbers(const Json& config, const Json& law, Lines& faults) {
         }
     }
     for (const std::string key : flags) {
-        const Json value = value_or_null(config, key);
-        if (!value.is_boolean()) {
-            faults.push_back(key + ": " + value.dump() + " is neither true nor false");
+        if (config.contains(key) && !config.at(key).is_boolean()) {
+            faults.push_back(key + ": " + config.at(key).dump() + " is neither true nor false");
         }
     }
     const Json epsilon = value_or_null(config, "rms_norm_eps");
@@ -140,9 +144,15 @@ void judge_numbers(const Json& config, const Json& law, Lines& faults) {
     }
 }
 
-ModelConfig as_numbers(const Json& config, const std::string& family) {
+// A tensor kind of the family: there, not there, or as a flag of the config says.
+bool has(const Json& family, const char* kind, const Json& config) {
+    const Json& told = family.at("tensors").at(kind);
+    return told.is_string() ? config.at(told.get<std::string>()).get<bool>() : told.get<bool>();
+}
+
+ModelConfig as_numbers(const Json& config, const Json& family, const std::string& name) {
     ModelConfig c;
-    c.family = family;
+    c.family = name;
     c.width = config.at("hidden_size");
     c.ffn = config.at("intermediate_size");
     c.vocabulary = config.at("vocab_size");
@@ -153,9 +163,11 @@ ModelConfig as_numbers(const Json& config, const std::string& family) {
     c.head_dim = config.at("head_dim");
     c.norm_epsilon = static_cast<float>(config.at("rms_norm_eps").get<double>());
     c.tied = config.at("tie_word_embeddings");
-    c.qkv_bias = c.output_bias = config.at("attention_bias");
-    c.mlp_bias = config.at("mlp_bias");
-    c.windows.assign(static_cast<std::size_t>(c.layers), 0);
+    c.qkv_bias = has(family, "qkv_bias", config);
+    c.output_bias = has(family, "output_bias", config);
+    c.mlp_bias = has(family, "mlp_bias", config);
+    c.qk_norm = has(family, "qk_norm", config);
+    c.windows = windows_of(config, family.at("windows"));
     return c;
 }
 
@@ -172,6 +184,7 @@ ModelConfig parse_config(const std::string& json, const std::string& file) {
     judge_keys(config, given, law, family, faults);
     derive_head_dim(config, faults, notes);
     judge_numbers(config, law, faults);
+    judge_windows(config, family.at("windows"), faults);
     const Rope rope = judge_rope(config, law.at("rope"), faults, notes);
     if (!faults.empty()) {
         std::sort(faults.begin(), faults.end());
@@ -181,7 +194,7 @@ ModelConfig parse_config(const std::string& json, const std::string& file) {
         }
         base::refuse(text);
     }
-    ModelConfig result = as_numbers(config, name);
+    ModelConfig result = as_numbers(config, family, name);
     result.rope = rope;
     result.notes = notes;
     return result;

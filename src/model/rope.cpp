@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoPE: which settings are taken, and the tables that they come to. Which keys exist is written in
-// the law (config_law.json), shared with the tools.
+// RoPE: which settings are taken, in both spellings. Which keys exist is written in the law
+// (config_law.json), shared with the tools; what they come to is computed in rope_tables.cpp.
 #include "rope.hpp"
 
 #include <cmath>
-#include <numbers>
 #include <set>
 
 namespace foregather::model {
@@ -14,7 +13,7 @@ using Lines = std::vector<std::string>;
 
 const char* const spellings[] = {"rope_scaling", "rope_parameters"};
 
-// The rope type that a settings object names; "" with a fault.
+// The rope type that a settings object names, one that is computed; "" with a fault.
 std::string type_in(const std::string& name, const Json& block, const Json& law, Lines& faults) {
     std::set<std::string> named;
     for (const Json& key : law.at("type_keys")) {
@@ -28,34 +27,47 @@ std::string type_in(const std::string& name, const Json& block, const Json& law,
                          *named.rbegin() + ")");
         return "";
     }
-    if (!named.empty()) {
-        return *named.begin();
-    }
-    for (const auto& [key, value] : block.items()) {
-        if (key != "rope_theta" && !law.at("fixed").contains(key)) {
-            faults.push_back(name + ": no rope_type is given");
-            return "";
+    if (named.empty()) {
+        for (const auto& [key, value] : block.items()) {
+            if (key != "rope_theta" && !law.at("fixed").contains(key)) {
+                faults.push_back(name + ": no rope_type is given");
+                return "";
+            }
         }
+        return "default";
     }
-    return "default";
+    const std::string& type = *named.begin();
+    if (!law.at("types").contains(type)) {
+        faults.push_back(name + ": rope type " + type + " is not supported (" +
+                         law.at("refused").value(type, "an unknown type") + ")");
+        return "";
+    }
+    return type;
 }
 
-void judge_key(const std::string& name, const std::string& key, const Json& value,
-               const std::string& type, const Json& law, Lines& faults) {
-    const std::string place = name + "." + key + ": ";
-    if (law.at("fixed").contains(key)) {
-        if (!contains(law.at("fixed").at(key), value)) {
-            faults.push_back(place + value.dump() + " is not supported, only " +
-                             law.at("fixed").at(key).dump());
-        }
-    } else if (contains(law.at("type_keys"), key) || contains(law.at("harmless"), key)) {
-        return;
-    } else if (!contains(law.at("types").at(type).at("used"), key)) {
-        faults.push_back(place + "unknown to rope type " + type +
-                         ", it might change the mathematics");
-    } else if (!is_number(value) || value.get<double>() <= 0) {
-        faults.push_back(place + value.dump() + " is not a number above zero");
+// What is wrong with one setting of a rope type; "" if nothing is.
+std::string fault_of(const std::string& key, const Json& value, const std::string& type,
+                     const Json& rule) {
+    const Json& optional = rule.at("optional");
+    const bool required = key == "rope_theta" || contains(rule.at("required"), key);
+    if (!required && !optional.contains(key)) {
+        return "unknown to rope type " + type + ", it might change the mathematics";
     }
+    if (!required && optional.at(key).is_boolean()) {
+        return value.is_boolean() ? "" : value.dump() + " is neither true nor false";
+    }
+    if (value.is_null() && !required && !optional.at(key).is_string()) {
+        return ""; // as good as absent
+    }
+    return is_number(value) && value.get<double>() > 0
+               ? ""
+               : value.dump() + " is not a number above zero";
+}
+
+// The value of a setting where it is given, else its default in the rule.
+Json given_or_default(const Json& block, const std::string& key, const Json& rule) {
+    const Json value = value_or_null(block, key);
+    return value.is_null() ? value_or_null(rule.at("optional"), key) : value;
 }
 
 // Checks one settings object on its own; its type, or "" with faults.
@@ -69,34 +81,57 @@ std::string judge_block(const std::string& name, const Json& block, const Json& 
     if (type.empty()) {
         return "";
     }
-    if (!law.at("types").contains(type)) {
-        faults.push_back(name + ": rope type " + type + " is not supported");
-        return "";
-    }
+    const Json& rule = law.at("types").at(type);
     for (const auto& [key, value] : block.items()) {
-        judge_key(name, key, value, type, law, faults);
+        const std::string place = name + "." + key + ": ";
+        if (law.at("fixed").contains(key)) {
+            if (!contains(law.at("fixed").at(key), value)) {
+                faults.push_back(place + value.dump() + " is not supported, only " +
+                                 law.at("fixed").at(key).dump());
+            }
+        } else if (!contains(law.at("type_keys"), key)) {
+            const std::string fault = fault_of(key, value, type, rule);
+            if (!fault.empty()) {
+                faults.push_back(place + fault);
+            }
+        }
     }
-    for (const Json& key : law.at("types").at(type).at("required")) {
+    for (const Json& key : rule.at("required")) {
         if (!block.contains(key)) {
             faults.push_back(name + "." + key.get<std::string>() + ": missing, and rope type " +
                              type + " needs it");
         }
     }
-    const Json low = value_or_null(block, "low_freq_factor");
-    const Json high = value_or_null(block, "high_freq_factor");
-    if (is_number(low) && is_number(high) && low.get<double>() >= high.get<double>()) {
-        faults.push_back(name + ": low_freq_factor " + low.dump() +
-                         " is not below high_freq_factor " + high.dump());
+    if (!rule.at("increasing").empty()) {
+        const std::string low = rule.at("increasing").at(0), high = rule.at("increasing").at(1);
+        const Json below = given_or_default(block, low, rule);
+        const Json above = given_or_default(block, high, rule);
+        if (is_number(below) && is_number(above) && below.get<double>() >= above.get<double>()) {
+            faults.push_back(name + ": " + low + " " + below.dump() + " is not below " + high +
+                             " " + above.dump());
+        }
     }
     return type;
 }
 
-// The numbers of a settings object besides its type and base.
-Json numbers_of(const Json& block, const Json& law) {
+// The numbers of a settings object besides its type and base, defaults filled in; a default that is
+// a word is another key of the config.
+Json numbers_of(const std::string& name, const Json& block, const std::string& type,
+                const Json& config, const Json& law, Lines& notes) {
     Json numbers = Json::object();
+    for (const auto& [key, fallback] : law.at("types").at(type).at("optional").items()) {
+        numbers[key] = fallback;
+        if (fallback.is_string()) {
+            numbers[key] = value_or_null(config, fallback);
+            if (!block.contains(key)) {
+                notes.push_back(name + "." + key + " is absent: " + fallback.get<std::string>() +
+                                ", " + numbers.at(key).dump() + ", is taken");
+            }
+        }
+    }
     for (const auto& [key, value] : block.items()) {
         if (key != "rope_theta" && !contains(law.at("type_keys"), key) &&
-            !law.at("fixed").contains(key)) {
+            !law.at("fixed").contains(key) && !value.is_null()) {
             numbers[key] = value;
         }
     }
@@ -135,15 +170,39 @@ double judge_theta(const Json& config, const Json& law, Lines& faults, Lines& no
     return theta.get<double>();
 }
 
+// transformers.modeling_rope_utils._compute_yarn_parameters: the factor that is not given.
+double yarn_attention_factor(const Json& numbers, double factor) {
+    const auto scaled = [factor](double mscale) {
+        return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+    };
+    const Json given = numbers.at("attention_factor");
+    const Json mscale = numbers.at("mscale"), all_dim = numbers.at("mscale_all_dim");
+    if (!given.is_null()) {
+        return given.get<double>();
+    }
+    if (mscale.is_null() || all_dim.is_null()) { // one of the two alone says nothing there either
+        return scaled(1.0);
+    }
+    return scaled(mscale.get<double>()) / scaled(all_dim.get<double>());
+}
+
 Rope numbers_as_rope(const std::string& type, const Json& numbers, double theta) {
     Rope rope;
     rope.theta = theta;
-    if (type == "llama3") {
+    rope.factor = numbers.value("factor", 1.0);
+    rope.original_positions = numbers.value("original_max_position_embeddings", 0.0);
+    if (type == "linear") {
+        rope.type = RopeType::linear;
+    } else if (type == "llama3") {
         rope.type = RopeType::llama3;
-        rope.factor = numbers.at("factor");
         rope.low_freq_factor = numbers.at("low_freq_factor");
         rope.high_freq_factor = numbers.at("high_freq_factor");
-        rope.original_positions = numbers.at("original_max_position_embeddings");
+    } else if (type == "yarn") {
+        rope.type = RopeType::yarn;
+        rope.beta_fast = numbers.at("beta_fast");
+        rope.beta_slow = numbers.at("beta_slow");
+        rope.truncate = numbers.at("truncate");
+        rope.attention_factor = yarn_attention_factor(numbers, rope.factor);
     }
     return rope;
 }
@@ -166,7 +225,8 @@ Rope judge_rope(const Json& config, const Json& law, Lines& faults, Lines& notes
         if (faults.size() > before) {
             continue;
         }
-        const Json these = block.is_null() ? Json::object() : numbers_of(block, law);
+        const Json these = numbers_of(spelling, block.is_null() ? Json::object() : block, this_type,
+                                      config, law, notes);
         if (told && (this_type != type || these != numbers)) {
             faults.push_back("the two spellings of the RoPE settings disagree: rope_scaling " +
                              config.at("rope_scaling").dump() + ", rope_parameters " +
@@ -177,55 +237,11 @@ Rope judge_rope(const Json& config, const Json& law, Lines& faults, Lines& notes
         numbers = these;
     }
     const double theta = judge_theta(config, law, faults, notes);
+    if (type == "yarn" && theta <= 1.0) {
+        faults.push_back("rope_theta: " + std::to_string(theta) +
+                         " is not above one, and rope type yarn needs that");
+    }
     return faults.size() > before ? Rope{} : numbers_as_rope(type, numbers, theta);
-}
-
-// In float and in this order, as transformers' rope_init functions compute it: at position 8000 one
-// unit in the last place of a frequency already turns an angle by 5e-4.
-std::vector<float> rope_frequencies(const Rope& rope, int head_dim) {
-    std::vector<float> frequencies;
-    for (int j = 0; j < head_dim; j += 2) {
-        const float exponent = static_cast<float>(j) / static_cast<float>(head_dim);
-        // Powers, sines and cosines in long double are the same code on every x86-64 processor.
-        const auto power = static_cast<float>(
-            std::pow(static_cast<long double>(rope.theta), static_cast<long double>(exponent)));
-        frequencies.push_back(1.0F / power);
-    }
-    if (rope.type == RopeType::plain) {
-        return frequencies;
-    }
-    // transformers.modeling_rope_utils._compute_llama3_parameters: short waves stay, long ones are
-    // stretched by `factor`, those between are blended.
-    const auto factor = static_cast<float>(rope.factor);
-    const auto longest = static_cast<float>(rope.original_positions / rope.low_freq_factor);
-    const auto shortest = static_cast<float>(rope.original_positions / rope.high_freq_factor);
-    for (float& frequency : frequencies) {
-        const float wave = (1.0F / frequency) * static_cast<float>(2.0 * std::numbers::pi);
-        if (wave > longest) {
-            frequency /= factor;
-        } else if (wave >= shortest) {
-            const float smooth = ((1.0F / wave) * static_cast<float>(rope.original_positions) -
-                                  static_cast<float>(rope.low_freq_factor)) /
-                                 static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
-            frequency = (1.0F - smooth) * frequency / factor + smooth * frequency;
-        }
-    }
-    return frequencies;
-}
-
-RopeTables rope_tables(const Rope& rope, int head_dim, std::int64_t positions) {
-    const std::vector<float> frequencies = rope_frequencies(rope, head_dim);
-    RopeTables tables;
-    tables.cosines.reserve(static_cast<std::size_t>(positions) * frequencies.size());
-    tables.sines.reserve(tables.cosines.capacity());
-    for (std::int64_t position = 0; position < positions; ++position) {
-        for (const float frequency : frequencies) {
-            const auto angle = static_cast<long double>(static_cast<float>(position) * frequency);
-            tables.cosines.push_back(static_cast<float>(std::cos(angle)));
-            tables.sines.push_back(static_cast<float>(std::sin(angle)));
-        }
-    }
-    return tables;
 }
 
 } // namespace foregather::model

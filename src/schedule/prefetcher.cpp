@@ -85,7 +85,7 @@ void Prefetcher::gather(const Step& step) {
                                  " for use " + std::to_string(step.use),
                              gather_stream_);
     e.gather.end->record(gather_stream_);
-    e.record.received = full.bytes() - part.bytes();
+    e.record.received = communicator_.brings(part, full);
     slot = {step.unit, step.use, next_sequence(), -1};
     e.record.gather_sequence = slot.sequence;
     ++issued_;

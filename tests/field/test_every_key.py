@@ -43,6 +43,11 @@ def device(result: Result) -> str:
     return result.rows("/provenance/choices", "name")["device"]["value"]
 
 
+def products(result: Result) -> str:
+    """The library that multiplied."""
+    return result.rows("/provenance/choices", "name")["products"]["value"].split()[0]
+
+
 def fastest_gather(result: Result) -> float:
     """Bytes per second of the fastest gather, off the spans."""
     spans = result.table("/timing/spans")
@@ -134,8 +139,12 @@ PROBES = {
     "data.any_tokenizer": Probe(False, True, code, (2, 0), MARKED),
     "device.kind": Probe("host", "cuda", device, ("host", ...), {"comm.transport": "auto"}),
     "device.threads": Probe(1, 2, lambda r: r.key("device.threads")["observed"]),
+    "device.products": Probe("onednn", "openblas", products, ("oneDNN", "OpenBLAS")),
     "mesh.shard": Probe(1, 2, total("bytes_read"), (2 * WEIGHT_BYTES, WEIGHT_BYTES)),
     "fsdp.forward_prefetch": Probe(0, 1, prefetch, ((0, 0, 0, 4), (1, 1, 3, 4))),
+    "fsdp.param_dtype": Probe(
+        "fp32", "bf16", lambda r: int(r.table("/timing/units")["bytes"].sum()), (..., ...)
+    ),
     "fsdp.piece_bytes": Probe(0, 32, lambda r: len(r.table("/timing/units")["name"]), (4, 6)),
     "fsdp.gather_memory": Probe(
         0, "5 KiB", lambda r: int(r.table("/timing/prefetch")["slots"][0]), (2, 1)

@@ -167,9 +167,11 @@ def test_resume_is_refused_with_all_differences_and_touches_nothing(deck, left, 
     assert result.stdout == "" and part.read_bytes() == before and not result.path.exists()
 
 
-def test_resume_is_refused_with_other_product_kernels(deck, left, run):
-    result = run(deck | left, ranks=2, env={"OPENBLAS_CORETYPE": "Nehalem"}, expect=2)
+def test_resume_is_refused_with_other_product_kernels_or_type(deck, left, run):
+    others = {"device.products": "openblas", "fsdp.param_dtype": "bf16"}
+    result = run(deck | left | others, ranks=2, env={"OPENBLAS_CORETYPE": "Nehalem"}, expect=2)
     assert "products was " in result.stderr and "Nehalem" in result.stderr
+    assert "type of weights was fp32, is bf16" in result.stderr
 
 
 def test_what_changes_no_score_may_change_and_is_told(deck, left, inputs, unbroken, run, tmp_path):

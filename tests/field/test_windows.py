@@ -39,12 +39,14 @@ def test_i6_a_window_scores_what_the_positions_would_not_hold(run, bigram, tmp_p
     refusal(refused, "data.window = 9", "8 positions")
 
 
-def test_t17_c10_uniform_scores_are_exact_at_any_temperature(run, tmp_path):
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+def test_t17_c10_uniform_scores_are_exact_at_any_temperature(kind, run, tmp_path):
     deck = {
         "model.weights": fixtures.uniform(tmp_path / "uniform.h5", 97, "bfloat16"),
         "data.tokens": fixtures.write_tokens(tmp_path / "documents.h5", [list(range(97))]),
         "score.entropy": True,
         "score.temperature": 0.5,
+        "fsdp.param_dtype": kind,
     }
     result = run(deck, ranks=4)
     logprob, entropy = result.read("/score/logprob"), result.read("/score/entropy")

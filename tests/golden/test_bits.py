@@ -65,7 +65,10 @@ def score(inputs, tmp_path_factory):
             "fsdp.piece_bytes": "200 KiB",
         }
         changes = {name.replace("__", "."): value for name, value in settings.items()}
-        return runner(deck | changes, ranks, env=SENSITIVE if env is None else env)
+        variables = SENSITIVE if env is None else env
+        if variables:
+            deck["device.products"] = "openblas"  # Whose variable it is.
+        return runner(deck | changes, ranks, env=variables)
 
     return call
 
@@ -160,6 +163,15 @@ def test_one_kind_of_product_kernels_agrees_with_itself(core, score):
         assert told["OPENBLAS_CORETYPE"]["value"] == core
     same(score("untied", 3, env, device__threads=2, comm__transport="mpi"), alone)
     same(score("untied", 2, env, device__threads=1, comm__transport="shared"), alone)
+
+
+@pytest.mark.parametrize("dtype", ("fp32", "bf16"))
+@pytest.mark.parametrize("library", ("onednn", "openblas"))
+def test_each_library_agrees_with_itself(library, dtype, score):
+    choice = {"device__products": library, "fsdp__param_dtype": dtype}
+    alone = score("untied", 1, {}, device__threads=1, **choice)
+    same(score("untied", 3, {}, device__threads=2, comm__transport="mpi", **choice), alone)
+    same(score("untied", 2, {}, device__threads=1, comm__transport="shared", **choice), alone)
 
 
 def h5diff(a: Path, b: Path, *words: str) -> int:

@@ -123,7 +123,7 @@ def test_t14_d8_norm_epsilon_comes_from_the_config(eps, wanted, run, tmp_path):
 
 
 @pytest.mark.parametrize("case, wanted", [("i", -0.4064344), ("ii", -1.3862944)])
-def test_heads_share_kv_heads_in_blocks_of_their_own_head_dim(case, wanted, run, tmp_path):
+def test_d4_t12_heads_share_kv_heads_in_blocks_of_their_own_head_dim(case, wanted, run, tmp_path):
     deck = {
         "model.weights": fixtures.head_dim(tmp_path / "head-dim.h5", case),
         "data.tokens": fixtures.write_tokens(tmp_path / "documents.h5", [[0, 2]]),

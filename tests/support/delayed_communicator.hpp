@@ -26,6 +26,9 @@ public:
     int rank() const override { return inner_.rank(); }
     int size() const override { return inner_.size(); }
     std::string name() const override { return inner_.name(); }
+    base::Bytes brings(base::ConstSlab shard, base::Slab full) const override {
+        return inner_.brings(shard, full);
+    }
     const std::string& asked() const { return asked_; } // what was gathered, one line each
 
 private:

@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,17 @@ class Result:
         return Path(f"{self.path}.part").exists()
 
 
+def launcher_words(ranks: int) -> list[str]:
+    """What starts that many ranks on this host."""
+    return [*MPIRUN, *LAUNCH, str(ranks)]
+
+
 class Foregather:
     """run = Foregather(tmp_path); result = run({"model.weights": path, ...}, ranks=2)."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, launcher: Callable[[int], list[str]] = launcher_words):
         self.folder = Path(folder)
+        self.launcher = launcher
         self.numbers = itertools.count()
 
     def __call__(
@@ -123,8 +129,7 @@ class Foregather:
         timeout: float = 120.0,
     ) -> Result:
         """Runs the program with these words on its command line; any exit status will do."""
-        launcher = [*MPIRUN, *LAUNCH, str(ranks)] if ranks else []
-        command = [*launcher, str(PROGRAM), *map(str, words)]
+        command = [*(self.launcher(ranks) if ranks else []), str(PROGRAM), *map(str, words)]
         begin = time.monotonic()
         process = start(command, self.folder, env)
         stdout, stderr = wait(process, timeout)

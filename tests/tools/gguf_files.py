@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tiny GGUF files of architecture llama with the gguf package's own writer.
+"""Writes tiny GGUF files of all known architectures with the gguf package's own writer.
 
 Decides how a Hugging Face checkpoint looks as GGUF, the row order of q and k included; written
 apart from the reader.
@@ -20,6 +20,8 @@ NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
@@ -61,8 +63,8 @@ def write_gguf(
     tensors: dict[str, np.ndarray] | None = None,
     tokenizer: dict[str, Any] | None = None,
 ) -> Path:
-    """A GGUF file; matrices are stored as `kind`. `extra` are further keys (without "llama."), None
-    removes one; `tensors` are further tensors under their GGUF names.
+    """A GGUF file; matrices are stored as `kind`. `extra` are further keys (without the
+    architecture's name), None removes one; `tensors` are further tensors under their GGUF names.
     """
     keys = {
         "context_length": config["max_position_embeddings"],
@@ -93,7 +95,7 @@ def write_gguf(
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for name, array in arrays.items():
         for projection, count in heads.items():
-            if f".{projection}." in name:
+            if architecture == "llama" and f".{projection}." in name:
                 array = permute(array, count)
         stored = kind if array.ndim == 2 else gguf.GGMLQuantizationType.F32
         writer.add_tensor(gguf_name(name), gguf.quantize(array, stored), raw_dtype=stored)

@@ -13,7 +13,7 @@ import sys
 import pytest
 from conftest import ROOT, start
 
-TOOLS = ("import_model", "tokenize")
+TOOLS = ("import_model", "export_model", "tokenize", "compare", "timeline", "score_requests")
 
 
 @pytest.mark.parametrize("name", TOOLS)

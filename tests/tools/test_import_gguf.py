@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file of architecture llama becomes the weights file that its Hugging Face original would
-give.
+"""A GGUF file becomes the weights file that its Hugging Face original would give.
 
 Decides what is undone (row order), rebuilt (config, tokenizer) and refused; dequantisation is the
 gguf package's.
@@ -39,17 +38,47 @@ BYTE_TOKENS = {
 }
 
 
-def both(tool, tmp_path, seed=1, **changes):
-    """The same random Llama imported from a folder and from GGUF."""
-    config = llama_config(**(SIZES | changes))
+def qwen(family: str, **changes):
+    """A Qwen2 or Qwen3 config with every key that its import records."""
+    config = llama_config(**(SIZES | changes)) | {
+        "model_type": family,
+        "architectures": [f"Q{family[1:]}ForCausalLM"],
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    }
+    # Qwen2 has biases of q, k and v whatever its config says, and says nothing.
+    for key in ("mlp_bias",) if family == "qwen3" else ("mlp_bias", "attention_bias"):
+        del config[key]
+    return config
+
+
+def both(tool, tmp_path, seed=1, config=None, extra=None, **changes):
+    """The same random model, a Llama unless a config is given, imported from a folder and from
+    GGUF.
+    """
+    config = config or llama_config(**(SIZES | changes))
     arrays = random_arrays(config, seed)
     paths = tmp_path / "folder.h5", tmp_path / "gguf.h5"
     folder = write_folder(tmp_path / "m", config, arrays)
-    file = write_gguf(tmp_path / "m.gguf", config, arrays)
+    file = write_gguf(
+        tmp_path / "m.gguf", config, arrays, architecture=config["model_type"], extra=extra
+    )
     for source, path in zip((folder, file), paths):
         said = tool("import_model", source, path)
         assert said.status == 0, said.err
     return paths
+
+
+def assert_same(paths) -> None:
+    """Both weights files hold the same config and the same tensors."""
+    configs = [reference.read_weights(path)[0] for path in paths]
+    assert configs[0] == configs[1]
+    hashes = []
+    for path in paths:
+        with h5py.File(path) as file:
+            hashes.append(file.attrs["content_sha256"])
+    assert hashes[0] == hashes[1]
 
 
 def refused(tool, tmp_path, config=None, arrays=None, **options) -> str:
@@ -72,16 +101,55 @@ def refused(tool, tmp_path, config=None, arrays=None, **options) -> str:
     ],
 )
 def test_h4_gguf_and_folder_give_the_same_weights_and_config(tool, tmp_path, changes):
-    paths = both(tool, tmp_path, **changes)
-    configs = [reference.read_weights(path)[0] for path in paths]
-    for key in ("bos_token_id", "eos_token_id"):
-        assert key not in configs[1]
-    assert configs[0] == configs[1]
-    hashes = []
-    for path in paths:
-        with h5py.File(path) as file:
-            hashes.append(file.attrs["content_sha256"])
-    assert hashes[0] == hashes[1]
+    assert_same(both(tool, tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    "family, changes",
+    [
+        ("qwen2", {}),
+        ("qwen2", {"tie_word_embeddings": True, "rope_theta": 1e6}),
+        ("qwen3", {"head_dim": 12}),
+        ("qwen3", {"attention_bias": True, "tie_word_embeddings": True}),
+    ],
+)
+def test_h4_qwen_rows_are_not_permuted(tool, tmp_path, family, changes):
+    paths = both(tool, tmp_path, config=qwen(family, **changes))
+    assert_same(paths)
+    _, arrays = reference.read_weights(paths[1])
+    kinds = {name.split("self_attn.")[1] for name in arrays if ".layers.0.self_attn." in name}
+    assert ("q_norm.weight" in kinds) == (family == "qwen3")
+    assert ("k_proj.bias" in kinds) == (family == "qwen2" or "attention_bias" in changes)
+
+
+@pytest.mark.parametrize(
+    "scaling, extra",
+    [
+        ({"rope_type": "linear", "factor": 4.0}, {"rope.scaling.type": "linear"}),
+        ({"rope_type": "linear", "factor": 4.0}, {}),
+        (
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024},
+            {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 1024},
+        ),
+        (
+            {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 4096,
+                "beta_fast": 16.0,
+                "beta_slow": 0.5,
+            },
+            {
+                "rope.scaling.type": "yarn",
+                "rope.scaling.yarn_beta_fast": 16.0,
+                "rope.scaling.yarn_beta_slow": 0.5,
+            },
+        ),
+    ],
+)
+def test_rope_scaling_of_the_metadata_is_recorded(tool, tmp_path, scaling, extra):
+    config = qwen("qwen2", rope_scaling=scaling)
+    assert_same(both(tool, tmp_path, config=config, extra=extra | {"rope.scaling.factor": 4.0}))
 
 
 def test_h4_row_order_matters_and_is_undone(tool, tmp_path):
@@ -151,9 +219,9 @@ def test_other_factors_are_refused(tool, tmp_path):
 @pytest.mark.parametrize(
     "extra, said",
     [
-        ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "rope type yarn"),
-        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, "rope type linear"),
-        ({"rope.scaling.factor": 4.0}, "rope type linear"),
+        ({"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}, "rope type longrope"),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, "beside rope.scaling.type no"),
+        ({"rope.scaling.attn_factor": 0.5}, "llama.rope.scaling.attn_factor: unknown key"),
         ({"rope.dimension_count": 4}, "llama.rope.dimension_count: 4 differs"),
         ({"attention.value_length": 4}, "llama.attention.value_length: 4 differs"),
         ({"expert_count": 8}, "llama.expert_count: 8 is not supported"),
@@ -169,7 +237,7 @@ def test_metadata_that_cannot_be_represented_are_refused(tool, tmp_path, extra, 
 
 
 def test_other_architectures_parts_and_broken_files_are_refused(tool, tmp_path):
-    assert "architecture qwen2 is not" in refused(tool, tmp_path, architecture="qwen2")
+    assert "architecture gemma is not" in refused(tool, tmp_path, architecture="gemma")
     whole = (tmp_path / "m.gguf").read_bytes()
     for broken in (whole[:100], whole[:-200], b"GGML" + whole[4:], b""):
         (tmp_path / "m.gguf").write_bytes(broken)
@@ -178,8 +246,8 @@ def test_other_architectures_parts_and_broken_files_are_refused(tool, tmp_path):
 
 
 def test_unexpected_tensors_are_refused_under_their_own_name(tool, tmp_path):
-    tensors = {"blk.0.attn_q_norm.weight": np.ones(8, "<f4")}
-    assert "unexpected: blk.0.attn_q_norm.weight (8,)" in refused(tool, tmp_path, tensors=tensors)
+    tensors = {"blk.0.attn_sinks.weight": np.ones(8, "<f4")}
+    assert "unexpected: blk.0.attn_sinks.weight (8,)" in refused(tool, tmp_path, tensors=tensors)
 
 
 @pytest.mark.parametrize(

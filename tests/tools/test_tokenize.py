@@ -165,7 +165,7 @@ def test_long_documents_are_refused_with_the_limit(tool, tmp_path, tokenizer_jso
 
 
 def test_many_documents_go_through_in_batches(tool, tmp_path, tokenizer_json, monkeypatch):
-    monkeypatch.setattr("foregather_tools.tokenize_texts.BATCH_BYTES", 7)
+    monkeypatch.setattr("foregather_tools.documents.BATCH_BYTES", 7)
     monkeypatch.setattr("foregather_tools.token_file.BLOCK_BYTES", 8)
     source = text_file(
         tmp_path / "a.jsonl", "".join(json.dumps({"t": "x" * (n % 5)}) + "\n" for n in range(200))

@@ -78,6 +78,14 @@ def listed(heading: str, items: Sequence[str]) -> str:
     return heading + "".join(f"\n  {item}" for item in items)
 
 
+def count(word: str) -> int:
+    """A whole number above zero, as the type of an option."""
+    value = int(word)
+    if value < 1:
+        raise ValueError(word)
+    return value
+
+
 def human_bytes(count: float) -> str:
     """A byte count with a binary unit, for messages."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):

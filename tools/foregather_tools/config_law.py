@@ -3,7 +3,7 @@
 by name.
 
 Decides which configs are computed faithfully and makes family defaults explicit; rope settings are
-judged in rope_law.
+judged in rope_law, windows in window_law.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 from .command_line import Refusal, listed
 from .rope_law import judge_rope
+from .window_law import judge_windows
 
 LAW = json.loads(Path(__file__).with_name("config_law.json").read_text(encoding="utf-8"))
 
@@ -30,7 +31,7 @@ COUNTS = (
     "num_key_value_heads",
     "vocab_size",
 )
-FLAGS = ("attention_bias", "mlp_bias", "tie_word_embeddings")
+FLAGS = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
 
 
 def parse_config(text: str, origin: str) -> dict[str, Any]:
@@ -74,8 +75,9 @@ def drop_keys(config: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """
     kept = dict(config)
     faults = []
+    read = set(LAW["used"]).union(*(family["used"] for family in LAW["families"].values()))
     for name in names:
-        if name in LAW["used"]:
+        if name in read:
             faults.append(f"{name}: the model reads this key, it cannot be dropped")
         elif name not in kept:
             faults.append(f"{name}: the config has no such key")
@@ -103,8 +105,13 @@ def judge(config: dict[str, Any], origin: str = "config.json") -> tuple[dict[str
         if value == "num_attention_heads" or (key == "num_key_value_heads" and key in config):
             value = config.get("num_attention_heads")
         _fill(complete, key, value, notes)
-    fixed = {**LAW["fixed"], **family["fixed"]}
-    known = {*LAW["used"], *LAW["harmless"]}
+    used = {*LAW["used"], *family["used"]}
+    fixed = {
+        key: choices
+        for key, choices in {**LAW["fixed"], **family["fixed"]}.items()
+        if key not in used
+    }
+    known = used.union(LAW["harmless"])
     for key, value in complete.items():
         if key in fixed:
             if not accepted(value, fixed[key]):
@@ -114,10 +121,22 @@ def judge(config: dict[str, Any], origin: str = "config.json") -> tuple[dict[str
         elif key not in known:
             faults.append(f"{key}: {MIGHT_CHANGE.format(name=key)}")
     _judge_numbers(complete, faults, notes)
+    judge_windows(complete, family["windows"], faults)
     judge_rope(complete, LAW["rope"], faults, notes)
     if faults:
         raise Refusal(listed(f"{origin} cannot be computed faithfully:", sorted(faults)))
     return complete, notes
+
+
+def tensor_kinds(config: dict[str, Any]) -> dict[str, bool]:
+    """Of a judged config: qkv_bias, output_bias, mlp_bias and qk_norm, whether the model has
+    them.
+    """
+    family = LAW["families"][config["model_type"]]
+    return {
+        kind: config[told] if isinstance(told, str) else told
+        for kind, told in family["tensors"].items()
+    }
 
 
 def _family(config: dict[str, Any], origin: str) -> tuple[str, dict[str, Any]]:
@@ -146,8 +165,9 @@ def _fill(config: dict[str, Any], key: str, value: Any, notes: list[str]) -> Non
         return
     if value is None:
         return
+    said = "null" if key in config else "absent"
     config[key] = value
-    notes.append(f"{key} is absent: the family's default {json.dumps(value)} is recorded")
+    notes.append(f"{key} is {said}: the family's default {json.dumps(value)} is recorded")
 
 
 def _judge_numbers(config: dict[str, Any], faults: list[str], notes: list[str]) -> None:
@@ -167,7 +187,7 @@ def _judge_numbers(config: dict[str, Any], faults: list[str], notes: list[str]) 
         if config.get(key) is not None and not is_count(config[key]):
             faults.append(f"{key}: {json.dumps(config[key])} is not a positive whole number")
     for key in FLAGS:
-        if not isinstance(config[key], bool):
+        if key in config and not isinstance(config[key], bool):
             faults.append(f"{key}: {json.dumps(config[key])} is neither true nor false")
     epsilon = config.get("rms_norm_eps")
     if epsilon is not None:

@@ -9,10 +9,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from .command_line import Refusal, human_bytes, printable
+
+# Encodings take about 100 bytes for a byte of text: so much text at a time keeps them at 200 MB.
+BATCH_BYTES = 2 * 1024 * 1024
+BATCH_DOCUMENTS = 4096
 
 
 @dataclass(frozen=True)
@@ -64,26 +69,58 @@ def _lines(file: Path, limit: int) -> Iterator[tuple[str, bytes]]:
             yield place, content
 
 
+def json_lines(file: Path, limit: int) -> Iterator[tuple[str, Any]]:
+    """The value of each JSON line, with its place `file:number`. Lines of blanks hold none."""
+    for place, line in _lines(file, limit):
+        if not line.strip():
+            continue
+        try:
+            yield place, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise Refusal(f"{place} is not JSON: {error}") from None
+
+
+def byte_count(place: str, field: str, text: str) -> int:
+    """The length of a text as UTF-8; refused if it has none."""
+    try:
+        return len(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise Refusal(
+            f"{place}: {field} holds half of a surrogate pair, which is no text"
+        ) from None
+
+
 def json_documents(files: list[Path], field: str, limit: int) -> Iterator[Document]:
-    """One document per JSON line: the text in `field` of its object. Lines of blanks hold no
-    document.
-    """
+    """One document per JSON line: the text in `field` of its object."""
     for file in files:
-        for place, line in _lines(file, limit):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise Refusal(f"{place} is not JSON: {error}") from None
+        for place, value in json_lines(file, limit):
             if not isinstance(value, dict) or not isinstance(value.get(field), str):
                 raise Refusal(f"{place} holds no object with a text in {field}")
-            try:
-                yield Document(place, value[field], len(value[field].encode("utf-8")))
-            except UnicodeEncodeError:
-                raise Refusal(
-                    f"{place}: {field} holds half of a surrogate pair, which is no text"
-                ) from None
+            text = value[field]
+            yield Document(place, text, byte_count(place, field, text))
+
+
+class Sized(Protocol):
+    """Whatever holds some text."""
+
+    byte_count: int
+
+
+Item = TypeVar("Item", bound=Sized)
+
+
+def batches(items: Iterator[Item]) -> Iterator[list[Item]]:
+    """Groups of items of about BATCH_BYTES of text, to be encoded at a time."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += item.byte_count
+        if size >= BATCH_BYTES or len(batch) >= BATCH_DOCUMENTS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def id_documents(files: list[Path], limit: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a GGUF file of architecture llama as if it were a Hugging Face checkpoint.
+"""Reads a GGUF file of architecture llama, qwen2 or qwen3 as if it were a Hugging Face checkpoint.
 
 Decides the names of its tensors and the row order of q and k; the config is made in gguf_config,
 and values are dequantised by the gguf package.
@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 
 from .command_line import Refusal, listed
-from .gguf_config import ARCHITECTURE, ROPE_FACTORS, build_config
+from .gguf_config import ARCHITECTURES, ROPE_FACTORS, build_config
 from .gguf_tokenizer import build_tokenizer
 from .tensors import Tensor
 
@@ -29,6 +29,8 @@ INNER = {
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
@@ -56,8 +58,10 @@ def read(path: Path) -> GgufModel:
     except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
         raise Refusal(f"{path} is no whole GGUF file: {error}") from None
     architecture = fields.get("general.architecture")
-    if architecture != ARCHITECTURE:
-        raise Refusal(f"{path}: architecture {architecture} is not supported, only {ARCHITECTURE}")
+    if architecture not in ARCHITECTURES:
+        raise Refusal(
+            f"{path}: architecture {architecture} is not supported, only {', '.join(ARCHITECTURES)}"
+        )
     if fields.get("split.count", 1) > 1:
         raise Refusal(
             f"{path} is one of {fields['split.count']} parts: merge them with gguf-split first"
@@ -78,7 +82,9 @@ def _hugging_face_name(name: str) -> str:
 
 
 def _tensors(path: Path, found: list[Any], config: dict[str, Any]) -> list[Tensor]:
-    """All tensors as float32, under their Hugging Face names, q and k with their rows put back."""
+    """All tensors as float32, under their Hugging Face names; q and k of architecture llama with
+    their rows put back, which llama.cpp permutes for no other one.
+    """
     unreadable = []
     for kind in sorted({tensor.tensor_type for tensor in found}):
         try:
@@ -90,13 +96,15 @@ def _tensors(path: Path, found: list[Any], config: dict[str, Any]) -> list[Tenso
         raise Refusal(
             listed(f"{path} holds types that the gguf package cannot dequantise:", unreadable)
         )
+    permuted = config["model_type"] == "llama"
     tensors = []
     for tensor in found:
         if tensor.name == ROPE_FACTORS:
             continue
         name = _hugging_face_name(tensor.name)
         shape = tuple(int(extent) for extent in reversed(tensor.shape))
-        group = config["head_dim"] if re.search(r"\.self_attn\.[qk]_proj\.", name) else 1
+        rotated = permuted and re.search(r"\.self_attn\.[qk]_proj\.", name)
+        group = config["head_dim"] if rotated else 1
         tensors.append(Tensor(name, "float32", shape, _reader(tensor, group), group))
     return tensors
 

@@ -20,6 +20,13 @@ def write_text(group: h5py.Group, name: str, text: str) -> None:
     group.create_dataset(name, data=data, dtype=dtype)
 
 
+def write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
+    """Writes texts as a column."""
+    data = [text.encode("utf-8") for text in texts]
+    dtype = h5py.string_dtype("utf-8", max(1, *map(len, data)) if data else 1)
+    group.create_dataset(name, data=np.array(data, dtype=dtype), dtype=dtype)
+
+
 def write_text_attribute(owner: h5py.Group, name: str, text: str) -> None:
     """Writes text as an attribute of a group or dataset."""
     data, dtype = _fixed(text)

@@ -48,7 +48,7 @@ def arguments() -> argparse.ArgumentParser:
         metavar="SOURCE",
         type=Path,
         help="a folder with config.json and model.safetensors (or model.safetensors.index.json "
-        "and its shards), or a GGUF file of architecture llama",
+        "and its shards), or a GGUF file of architecture llama, qwen2 or qwen3",
     )
     parser.add_argument("output", metavar="OUTPUT.h5", type=Path, help="the weights file to write")
     parser.add_argument("--replace", action="store_true", help="replace OUTPUT if it exists")

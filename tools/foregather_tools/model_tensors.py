@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .command_line import Refusal, check_stop, listed
+from .config_law import tensor_kinds
 from .tensors import Tensor, convert
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -26,14 +27,15 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     width, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     queries = config["num_attention_heads"] * config["head_dim"]
     keys = config["num_key_value_heads"] * config["head_dim"]
+    has = tensor_kinds(config)
     matrices = {
-        "self_attn.q_proj": (queries, width, config["attention_bias"]),
-        "self_attn.k_proj": (keys, width, config["attention_bias"]),
-        "self_attn.v_proj": (keys, width, config["attention_bias"]),
-        "self_attn.o_proj": (width, queries, config["attention_bias"]),
-        "mlp.gate_proj": (ffn, width, config["mlp_bias"]),
-        "mlp.up_proj": (ffn, width, config["mlp_bias"]),
-        "mlp.down_proj": (width, ffn, config["mlp_bias"]),
+        "self_attn.q_proj": (queries, width, has["qkv_bias"]),
+        "self_attn.k_proj": (keys, width, has["qkv_bias"]),
+        "self_attn.v_proj": (keys, width, has["qkv_bias"]),
+        "self_attn.o_proj": (width, queries, has["output_bias"]),
+        "mlp.gate_proj": (ffn, width, has["mlp_bias"]),
+        "mlp.up_proj": (ffn, width, has["mlp_bias"]),
+        "mlp.down_proj": (width, ffn, has["mlp_bias"]),
     }
     shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocab, width), "model.norm.weight": (width,)}
     for layer in range(config["num_hidden_layers"]):
@@ -44,6 +46,9 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             shapes[f"{prefix}{name}.weight"] = (rows, columns)
             if bias:
                 shapes[f"{prefix}{name}.bias"] = (rows,)
+        if has["qk_norm"]:
+            for name in ("q_norm", "k_norm"):
+                shapes[f"{prefix}self_attn.{name}.weight"] = (config["head_dim"],)
     if not config["tie_word_embeddings"]:
         shapes[HEAD] = (vocab, width)
     return shapes

@@ -9,13 +9,7 @@ import json
 import math
 from typing import Any
 
-REASONS = {
-    "linear": "positions would be divided by a factor",
-    "dynamic": "the base would change with the length of a document",
-    "yarn": "frequencies and attention would be scaled by its ramp",
-    "longrope": "frequencies would change with the length of a document",
-    "su": "frequencies would change with the length of a document",
-}
+SPELLINGS = ("rope_scaling", "rope_parameters")
 
 
 def is_number(value: Any) -> bool:
@@ -37,14 +31,14 @@ def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
 def judge_rope(
     config: dict[str, Any], law: dict[str, Any], faults: list[str], notes: list[str]
 ) -> None:
-    """Checks rope_theta, rope_scaling and rope_parameters of `config`, and records a missing base
-    in it.
+    """Checks rope_theta, rope_scaling and rope_parameters of `config`, and records in it a missing
+    base and other keys of the config that stand for missing settings.
 
     Adds to `faults` and `notes`; `law` is the "rope" part of config_law.json.
     """
     before = len(faults)
     kinds = {}
-    for spelling in ("rope_scaling", "rope_parameters"):
+    for spelling in SPELLINGS:
         block = config.get(spelling)
         if block is None:
             continue
@@ -53,15 +47,18 @@ def judge_rope(
             continue
         kinds[spelling] = _judge_block(spelling, block, law, faults)
     if len(faults) == before:
-        _judge_agreement(config, kinds, faults)
+        _judge_agreement(config, kinds, law, faults)
     if len(faults) == before:
-        _record_theta(config, law, notes)
+        _record_defaults(config, kinds, law, notes)
+        theta = rope_settings(config)["rope_theta"]
+        if "yarn" in kinds.values() and theta <= 1:
+            faults.append(f"rope_theta: {theta} is not above one, and rope type yarn needs that")
 
 
-def _judge_block(
+def _named_type(
     name: str, block: dict[str, Any], law: dict[str, Any], faults: list[str]
 ) -> str | None:
-    """Checks one settings object on its own and gives its rope type."""
+    """The rope type that a settings object names, if it is one that is computed."""
     named = {block[key] for key in law["type_keys"] if isinstance(block.get(key), str)}
     if len(named) > 1:
         faults.append(f"{name}: rope_type and type disagree ({', '.join(sorted(named))})")
@@ -71,32 +68,68 @@ def _judge_block(
         return None
     kind = named.pop() if named else "default"
     if kind not in law["types"]:
-        reason = REASONS.get(kind, "an unknown type")
+        reason = law["refused"].get(kind, "an unknown type")
         faults.append(f"{name}: rope type {kind} is not supported ({reason})")
+        return None
+    return kind
+
+
+def _judge_block(
+    name: str, block: dict[str, Any], law: dict[str, Any], faults: list[str]
+) -> str | None:
+    """Checks one settings object on its own and gives its rope type."""
+    kind = _named_type(name, block, law, faults)
+    if kind is None:
         return None
     rule = law["types"][kind]
     for key, value in block.items():
         if key in law["fixed"]:
             if value not in law["fixed"][key] or isinstance(value, bool):
                 faults.append(f"{name}.{key}: {json.dumps(value)} is not supported")
-        elif key in law["type_keys"] or key in law["harmless"]:
-            continue
-        elif key not in rule["used"]:
-            faults.append(
-                f"{name}.{key}: unknown to rope type {kind}, it might change the mathematics"
-            )
-        elif not is_number(value) or value <= 0:
-            faults.append(f"{name}.{key}: {json.dumps(value)} is not a number above zero")
+        elif key not in law["type_keys"]:
+            fault = _fault_of(key, value, kind, rule)
+            if fault:
+                faults.append(f"{name}.{key}: {fault}")
     for key in rule["required"]:
         if key not in block:
             faults.append(f"{name}.{key}: missing, and rope type {kind} needs it")
-    low, high = block.get("low_freq_factor"), block.get("high_freq_factor")
-    if is_number(low) and is_number(high) and low >= high:
-        faults.append(f"{name}: low_freq_factor {low} is not below high_freq_factor {high}")
+    if rule["increasing"]:
+        low, high = rule["increasing"]
+        below, above = (block.get(key) or rule["optional"].get(key) for key in (low, high))
+        if is_number(below) and is_number(above) and below >= above:
+            faults.append(f"{name}: {low} {below} is not below {high} {above}")
     return kind
 
 
-def _judge_agreement(config: dict[str, Any], kinds: dict[str, str], faults: list[str]) -> None:
+def _fault_of(key: str, value: Any, kind: str, rule: dict[str, Any]) -> str | None:
+    """What is wrong with one setting of a rope type."""
+    default = rule["optional"].get(key, "required")
+    if key != "rope_theta" and key not in rule["required"] and key not in rule["optional"]:
+        return f"unknown to rope type {kind}, it might change the mathematics"
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else f"{json.dumps(value)} is neither true nor false"
+    if value is None and not isinstance(default, str):
+        return None  # As good as absent.
+    if not is_number(value) or value <= 0:
+        return f"{json.dumps(value)} is not a number above zero"
+    return None
+
+
+def _numbers(config: dict[str, Any], spelling: str, kind: str, law: dict[str, Any]) -> dict:
+    """The settings that a spelling comes to besides type and base, defaults filled in."""
+    block = config.get(spelling) or {}
+    numbers = {}
+    for key, default in law["types"][kind]["optional"].items():
+        numbers[key] = config.get(default) if isinstance(default, str) else default
+    for key, value in block.items():
+        if key not in ("rope_theta", *law["type_keys"], *law["fixed"]) and value is not None:
+            numbers[key] = value
+    return numbers
+
+
+def _judge_agreement(
+    config: dict[str, Any], kinds: dict[str, str], law: dict[str, Any], faults: list[str]
+) -> None:
     """Where both spellings speak, they must say the same."""
     new = config.get("rope_parameters") or {}
     old = config.get("rope_scaling") or {}
@@ -115,21 +148,28 @@ def _judge_agreement(config: dict[str, Any], kinds: dict[str, str], faults: list
         faults.append(f"the two spellings of rope settings disagree: {said}")
     if "rope_scaling" not in config or "rope_parameters" not in kinds:
         return
-    ignored = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
-    old_numbers = {key: value for key, value in old.items() if key not in ignored}
-    new_numbers = {key: value for key, value in new.items() if key not in ignored}
-    if (
-        kinds.get("rope_scaling", "default") != kinds["rope_parameters"]
-        or old_numbers != new_numbers
-    ):
+    told = [
+        (kind, _numbers(config, spelling, kind, law))
+        for spelling, kind in ((name, kinds.get(name, "default")) for name in SPELLINGS)
+    ]
+    if told[0] != told[1]:
         faults.append(
             "the two spellings of rope settings disagree: rope_scaling "
             f"{json.dumps(config['rope_scaling'])}, rope_parameters {json.dumps(new)}"
         )
 
 
-def _record_theta(config: dict[str, Any], law: dict[str, Any], notes: list[str]) -> None:
-    """Writes the default base into the config if no spelling gives one."""
+def _record_defaults(
+    config: dict[str, Any], kinds: dict[str, str], law: dict[str, Any], notes: list[str]
+) -> None:
+    """Writes into the config the base if no spelling gives one, and what another key stands for."""
+    for spelling, kind in kinds.items():
+        for key, default in law["types"][kind]["optional"].items():
+            if isinstance(default, str) and key not in config[spelling]:
+                config[spelling] = config[spelling] | {key: config.get(default)}
+                notes.append(
+                    f"{spelling}.{key} is absent: {default}, {config.get(default)}, is recorded"
+                )
     if rope_settings(config)["rope_theta"] is not None:
         return
     owner = "rope_theta"

@@ -19,15 +19,28 @@ def find_special(
     config: dict[str, Any],
     beside: Path | None,
 ) -> tuple[int, str]:
-    """The id of `kind` ("bos" or "eos") and where it was found.
+    """The id of `kind` ("bos" or "eos") and where it was found: the option, or look_for_special().
 
-    In this order: the option; bos_token_id in the weights file's config; bos_token in
-    tokenizer_config.json beside the tokenizer.json; bos_token_id in config.json there; the template
-    in the tokenizer.json itself. A list of several ids names none. Refused if none is found.
+    Refused if it stands nowhere.
     """
     option = f"--{kind}-id"
     if given is not None:
         return given, option
+    found = look_for_special(kind, encoder, config, beside)
+    if found is None:
+        raise Refusal(f"--add-{kind}: which id that is stands nowhere: give {option}")
+    return found
+
+
+def look_for_special(
+    kind: str, encoder: TextEncoder | None, config: dict[str, Any], beside: Path | None
+) -> tuple[int, str] | None:
+    """The id of `kind` ("bos" or "eos") and where it was found; None if it stands nowhere.
+
+    In this order: bos_token_id in the weights file's config; bos_token in tokenizer_config.json
+    beside the tokenizer.json; bos_token_id in config.json there; the template in the tokenizer.json
+    itself. A list of several ids names none.
+    """
     sources = [("the weights file's config", config)]
     if beside is not None:
         sources.append(("config.json beside the tokenizer", _read(beside / "config.json")))
@@ -46,7 +59,7 @@ def find_special(
         number = holder.get(f"{kind}_token_id")
         if isinstance(number, int) and not isinstance(number, bool):
             return number, origin
-    raise Refusal(f"--add-{kind}: which id that is stands nowhere: give {option}")
+    return None
 
 
 def _read(path: Path) -> dict[str, Any]:

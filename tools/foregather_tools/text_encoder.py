@@ -2,8 +2,8 @@
 """Turns texts into token ids with a tokenizer.json, and knows after how many source bytes each
 token ends.
 
-Decides how tokens map to bytes; adds no special token, never truncates or pads, whatever the
-tokenizer.json says.
+Decides how tokens map to bytes; adds a special token only where it is asked to, never truncates or
+pads, whatever the tokenizer.json says.
 """
 
 import json
@@ -35,6 +35,10 @@ class TextEncoder:
     def id_of(self, token: str) -> int | None:
         """The id of a token, None if there is none."""
         return self._vocabulary.get(token)
+
+    def text_of(self, number: int) -> str:
+        """The text that an id stands for, special or not."""
+        return self._tokenizer.decode([number], skip_special_tokens=False)
 
     def template_id(self, kind: str) -> int | None:
         """The id that the tokenizer's own template puts first ("bos") or last ("eos"), if it has
@@ -89,6 +93,11 @@ class TextEncoder:
             else:
                 found.append((ids, _offset_ends(encoding, document)))
         return found
+
+    def encode_texts(self, texts: list[str], template: bool) -> list[list[int]]:
+        """The ids of each text; `template`: with the special tokens of the tokenizer's template."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=template)
+        return [encoding.ids for encoding in encodings]
 
     def _alphabet_ends(self, ids: np.ndarray, document: Document) -> np.ndarray:
         """[tokens] bytes of text up to and with each token, by the lengths of the tokens."""

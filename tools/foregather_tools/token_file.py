@@ -41,10 +41,17 @@ class TokenFileWriter:
 
     Memory does not grow with the number of tokens or documents. Disk: about twice the final size
     while writing; the temporary files have no name, so a killed run leaves none. Use as a context
-    manager.
+    manager. `columns` names further int64 datasets with one number a document.
     """
 
-    def __init__(self, output: Path, dtype: str, vocab_size: int, replace: bool):
+    def __init__(
+        self,
+        output: Path,
+        dtype: str,
+        vocab_size: int,
+        replace: bool,
+        columns: tuple[str, ...] = (),
+    ):
         check_output(output, replace)
         check_dtype(dtype, vocab_size)
         self.documents = 0
@@ -55,12 +62,14 @@ class TokenFileWriter:
         self._digest = hashlib.sha256()
         self._id_width = 1
         self._has_bytes = True
+        self._column_names = columns
         self._files: list[BinaryIO] = []
 
     def __enter__(self) -> "TokenFileWriter":
-        for _ in range(4):
+        for _ in range(4 + len(self._column_names)):
             self._files.append(tempfile.TemporaryFile(dir=self._output.parent))
-        self._ids, self._offsets, self._bytes, self._names = self._files
+        self._ids, self._offsets, self._bytes, self._names, *further = self._files
+        self._columns = dict(zip(self._column_names, further))
         self._offsets.write(np.int64(0).tobytes())
         return self
 
@@ -68,9 +77,9 @@ class TokenFileWriter:
         for file in self._files:
             file.close()
 
-    def add(self, name: str, tokens: np.ndarray, byte_count: int | None) -> None:
+    def add(self, name: str, tokens: np.ndarray, byte_count: int | None, **columns: int) -> None:
         """Adds one document. `byte_count` is the length of its source text; None where there is no
-        text (then for all).
+        text (then for all). `columns`: its number in each further dataset.
         """
         check_stop()
         wide = np.ascontiguousarray(tokens, dtype="<i8")
@@ -86,17 +95,21 @@ class TokenFileWriter:
         self._offsets.write(np.int64(self.tokens).tobytes())
         self._has_bytes = self._has_bytes and byte_count is not None
         self._bytes.write(np.int64(byte_count or 0).tobytes())
+        for column, spool in self._columns.items():
+            spool.write(np.int64(columns[column]).tobytes())
         encoded = name.encode("utf-8")
         self._id_width = max(self._id_width, len(encoded))
         self._names.write(len(encoded).to_bytes(4, "little") + encoded)
 
-    def finish(self, source: str, tokenizer_sha256: str | None) -> str:
-        """Writes the file under its name and returns its content_sha256.
+    def finish(self, source: str, tokenizer_sha256: str | None, **attributes: str) -> str:
+        """Writes the file under its name, with further root attributes, and returns its
+        content_sha256.
 
         content_sha256 is SHA-256 over all ids as little-endian int64, then the offsets as
         little-endian int64: the same for every stored type.
         """
         size = self.tokens * self._dtype.itemsize + self.documents * (24 + self._id_width) + 65536
+        size += self.documents * 8 * len(self._columns)
         try:
             check_space(self._output.parent, size, f"the token file {self._output.name}")
         except Refusal as refusal:
@@ -114,6 +127,8 @@ class TokenFileWriter:
             if self._has_bytes:
                 self._copy(file, "bytes", self._bytes, np.dtype("<i8"), self.documents)
                 file["bytes"].attrs["units"] = np.bytes_("byte")
+            for name, spool in self._columns.items():
+                self._copy(file, name, spool, np.dtype("<i8"), self.documents)
             self._copy_names(file)
             write_text_attribute(file, "format", FORMAT)
             file.attrs["format_version"] = np.int64(FORMAT_VERSION)
@@ -122,6 +137,8 @@ class TokenFileWriter:
             if tokenizer_sha256 is not None:
                 write_text_attribute(file, "tokenizer_sha256", tokenizer_sha256)
             write_text_attribute(file, "content_sha256", self._digest.hexdigest())
+            for name, text in attributes.items():
+                write_text_attribute(file, name, text)
         return self._digest.hexdigest()
 
     @staticmethod

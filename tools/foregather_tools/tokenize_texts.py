@@ -6,49 +6,20 @@ their modules.
 """
 
 import argparse
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
 
-from .command_line import Refusal, Speaker, human_bytes, printable, run
+from .command_line import Refusal, Speaker, count, human_bytes, printable, run
 from .cutting import Cut, pieces
-from .documents import Document, check_files, id_documents, json_documents, text_documents
-from .h5_text import read_text
+from .documents import batches, check_files, id_documents, json_documents, text_documents
 from .part_file import check_output
-from .safetensors_folder import read_utf8
 from .special_tokens import find_special
-from .text_encoder import TextEncoder
 from .token_file import DTYPES, TokenFileWriter, check_dtype, check_room_for_text
+from .vocabulary import Vocabulary, tokenizer_vocabulary
 
 TOOL = "tokenize"
-# Encodings take about 100 bytes for a byte of text: so much text at a time keeps them at 200 MB.
-BATCH_BYTES = 2 * 1024 * 1024
-BATCH_DOCUMENTS = 4096
-
-
-@dataclass
-class Vocabulary:
-    """What turns text into ids; `encoder` is None where the input holds ids already."""
-
-    size: int
-    encoder: TextEncoder | None = None
-    sha256: str | None = None
-    config: dict[str, Any] | None = None
-    beside: Path | None = None
-
-
-def _count(word: str) -> int:
-    """A whole number above zero."""
-    value = int(word)
-    if value < 1:
-        raise ValueError(word)
-    return value
 
 
 def _shape_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,14 +38,14 @@ def _shape_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-tokens",
-        type=_count,
+        type=count,
         metavar="N",
         default=0,
         help="keep the first N tokens of a document (BOS counts)",
     )
     parser.add_argument(
         "--split-tokens",
-        type=_count,
+        type=count,
         metavar="N",
         default=0,
         help="cut documents (after --max-tokens) into pieces of at most N tokens, each a "
@@ -112,7 +83,7 @@ def arguments() -> argparse.ArgumentParser:
         "--jsonl", metavar="FIELD", help="files hold JSON lines; the text is in this field"
     )
     parser.add_argument(
-        "--vocab-size", type=_count, metavar="N", help="with --ids: ids are 0 to N - 1"
+        "--vocab-size", type=count, metavar="N", help="with --ids: ids are 0 to N - 1"
     )
     _shape_arguments(parser)
     parser.add_argument(
@@ -120,7 +91,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-document-bytes",
-        type=_count,
+        type=count,
         metavar="N",
         default=32 * 1024 * 1024,
         help="refuse a longer document (default: 33554432, 32 MiB); one is held in memory whole, "
@@ -138,31 +109,7 @@ def read_vocabulary(options: argparse.Namespace) -> Vocabulary:
         return Vocabulary(options.vocab_size)
     if options.vocab_size is not None:
         raise Refusal("--vocab-size goes with --ids: a tokenizer knows its own")
-    config: dict[str, Any] = {}
-    if options.tokenizer is not None:
-        text = read_utf8(options.tokenizer)
-        encoder = TextEncoder(text, str(options.tokenizer))
-        size, beside = encoder.vocab_size, options.tokenizer.parent
-    else:
-        text, config = _read_weights(options.weights)
-        encoder, beside = TextEncoder(text, f"/tokenizer of {options.weights}"), None
-        size = config["vocab_size"]
-    return Vocabulary(
-        size, encoder, hashlib.sha256(text.encode("utf-8")).hexdigest(), config, beside
-    )
-
-
-def _read_weights(path: Path) -> tuple[str, dict[str, Any]]:
-    """Tokenizer text and config of a weights file."""
-    try:
-        with h5py.File(path) as file:
-            if "config" not in file:
-                raise Refusal(f"{path} is no weights file: it has no /config")
-            if "tokenizer" not in file:
-                raise Refusal(f"{path} holds no /tokenizer: give --tokenizer")
-            return read_text(file["tokenizer"]), json.loads(read_text(file["config"]))
-    except OSError as error:
-        raise Refusal(f"{path} cannot be read as HDF5: {error}") from None
+    return tokenizer_vocabulary(options.tokenizer, options.weights)
 
 
 def encoded(
@@ -180,27 +127,13 @@ def encoded(
         documents = text_documents(options.files, limit)
     cutting = bool(options.max_tokens or options.split_tokens)
     read = 0
-    for batch in _batches(documents):
+    for batch in batches(documents):
         for document, (ids, ends) in zip(batch, vocabulary.encoder.encode(batch, cutting)):
             yield document.name, ids, ends, document.byte_count
         read += sum(document.byte_count for document in batch)
         speaker.progress(
             lambda: f"{human_bytes(read)} of text done, input has {human_bytes(total)}"
         )
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Groups of documents of about BATCH_BYTES of text."""
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += document.byte_count
-        if size >= BATCH_BYTES or len(batch) >= BATCH_DOCUMENTS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _cut(options: argparse.Namespace, vocabulary: Vocabulary, speaker: Speaker) -> Cut:

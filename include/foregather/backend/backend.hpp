@@ -36,7 +36,8 @@ public:
     // Threads of the compute stream that have computed something so far.
     virtual int threads_seen(device::Stream& compute) const = 0;
 
-    std::string why; // why this kind was chosen
+    std::string why;         // why this kind was chosen
+    std::string why_product; // why these product kernels were
 };
 
 // Chooses the kind that the deck asks for; `place` begins messages: "score.deck:9: device.kind".

@@ -20,6 +20,10 @@ public:
     virtual std::string name() const = 0; // of the transport: "mpi", "nccl"
     // Must shards and slots lie in memory that the ranks of a node share?
     virtual bool shares_node() const { return false; }
+    // What a gather of these brings to this rank from others, and none of its node has already.
+    virtual base::Bytes brings(base::ConstSlab shard, base::Slab full) const {
+        return full.bytes() - shard.bytes();
+    }
 
     // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full`
     // becomes rank r's `shard`, our own included. `shard` must not change and both must live until

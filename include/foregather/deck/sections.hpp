@@ -36,8 +36,9 @@ struct DataSection {
 };
 
 struct DeviceSection {
-    std::string kind = "auto"; // auto, host, cuda
-    int threads = 0;           // 0: this node's cores shared between its ranks
+    std::string kind = "auto";     // auto, host, cuda
+    int threads = 0;               // 0: this node's cores shared between its ranks
+    std::string products = "auto"; // auto, onednn, openblas
 
     friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };
@@ -50,8 +51,9 @@ struct MeshSection {
 
 struct FsdpSection {
     int forward_prefetch = 1;
-    base::Bytes piece_bytes{0};   // 0: the largest layer, at least 4 MiB
-    base::Bytes gather_memory{0}; // 0: no limit
+    std::string param_dtype = "auto"; // auto, fp32, bf16
+    base::Bytes piece_bytes{0};       // 0: the largest layer, at least 4 MiB
+    base::Bytes gather_memory{0};     // 0: no limit
 
     friend bool operator==(const FsdpSection&, const FsdpSection&) = default;
 };

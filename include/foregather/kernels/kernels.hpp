@@ -86,9 +86,10 @@ public:
     // Causal attention within each document: out[t] = softmax(q[t] k^T / sqrt(D)) v over the
     // document's tokens up to t, shape.window of them at most. q, out [T, H, D], k, v [T, K, D],
     // offsets [documents + 1] into T. No T x T array is formed. With a bf16 `out` the inputs of
-    // both products (q, k, v and the weights of the softmax) are rounded to bf16 too.
-    void attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets, AttentionShape shape,
-                   Slab out, Stream& stream);
+    // both products (q, k, v and the weights of the softmax) are rounded to bf16 too:
+    // where they lie, so that what q, k and v hold afterwards is undefined.
+    void attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
+                   Stream& stream);
 
     // out = silu(gate) * up, rounded to out's type. gate, up, out [T, F]; out may be gate if it is
     // fp32.
@@ -113,6 +114,8 @@ public:
 
     // The product kernel in use, as recorded in the results: library, version, core type.
     virtual std::string product_name() const = 0;
+    // Time spent in products so far, of all threads together; the first product's is among it.
+    virtual double product_seconds() const = 0;
 
 private:
     virtual void do_embed(Ids, Elements first_row, ConstSlab w, Floats x, Elements width,
@@ -122,8 +125,8 @@ private:
                             Elements tokens, Stream&) = 0;
     virtual void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                          int head_dim, Stream&) = 0;
-    virtual void do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                              AttentionShape, Slab out, Stream&) = 0;
+    virtual void do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape, Slab out,
+                              Stream&) = 0;
     virtual void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream&) = 0;
     virtual void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream&) = 0;
     virtual void do_head_begin(HeadState, Stream&) = 0;

@@ -35,6 +35,11 @@ struct Lanes {
     void (*scale_by)(const float* x, float factor, const float* w, float* y, std::int64_t n);
     // x[i] = x[i] * factor.
     void (*scale)(float* x, float factor, std::int64_t n);
+    // out[i] = x[i] rounded to bf16, to nearest, ties to even; NaN stays NaN. out may overlap x if
+    // it begins where x does.
+    void (*to_bf16)(const float* x, std::uint16_t* out, std::int64_t n);
+    // out[i] = x[i], exactly. They do not overlap.
+    void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
     // (x[j], x[half + j]) turned by the angle with the given cosines and sines.
     void (*rotate)(float* x, const float* cosines, const float* sines, std::int64_t half);
 };

@@ -10,16 +10,21 @@
 
 namespace foregather::model {
 
-enum class RopeType { plain, llama3 };
+enum class RopeType { plain, linear, llama3, yarn };
 
-// inv_freq[j] = theta^(-2j/D); llama3 stretches the slow ones (config key rope_type "llama3").
+// inv_freq[j] = theta^(-2j/D); linear divides all of them by `factor`, llama3 and yarn the slow
+// ones, each with a ramp of its own (config key rope_type).
 struct Rope {
     RopeType type = RopeType::plain;
     double theta = 10000.0;
     double factor = 1.0;
-    double low_freq_factor = 1.0;
-    double high_freq_factor = 4.0;
-    double original_positions = 0.0;
+    double low_freq_factor = 1.0;    // llama3
+    double high_freq_factor = 4.0;   // llama3
+    double original_positions = 0.0; // llama3, yarn
+    double beta_fast = 32.0;         // yarn: turns over the original positions where its ramp
+    double beta_slow = 1.0;          // begins and ends
+    bool truncate = true;            // yarn: the ramp's ends are whole dimensions
+    double attention_factor = 1.0;   // yarn: multiplies cosines and sines
 };
 
 struct ModelConfig {
@@ -59,7 +64,7 @@ void check_tensors(const ModelConfig& config, const std::vector<base::TensorSpec
                    const std::string& file);
 
 // Tables of RoPE for positions [0, positions), [positions, D/2] each, angles in fp32 as the
-// reference implementation rounds them.
+// reference implementation rounds them; the attention factor is in them.
 struct RopeTables {
     std::vector<float> cosines;
     std::vector<float> sines;

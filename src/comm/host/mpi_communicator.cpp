@@ -27,7 +27,7 @@ private:
         device::host_stream(stream).enqueue([this, shard, full, what = std::move(what)] {
             const auto begin = Clock::now();
             exchange_.run(shard.data, shard.bytes(), full.data, what, begin);
-            const base::Bytes received = full.bytes() - shard.bytes();
+            const base::Bytes received = brings(shard, full);
             pace(received, options_.bytes_per_second, begin);
             count_gather(received, std::chrono::duration<double>(Clock::now() - begin).count());
         });

@@ -41,6 +41,9 @@ public:
     int size() const override { return group_.size(); }
     std::string name() const override { return "mpi, one exchange per node"; }
     bool shares_node() const override { return true; }
+    base::Bytes brings(base::ConstSlab shard, base::Slab full) const override {
+        return exchange_ ? full.bytes() - node_.size() * shard.bytes() : base::Bytes{0};
+    }
 
 private:
     void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
@@ -55,11 +58,10 @@ private:
     void run(base::ConstSlab shard, base::Slab full, std::int64_t turn, const std::string& what) {
         const auto begin = Clock::now();
         std::atomic_ref(cell(node_.rank())).store(turn, std::memory_order_release);
-        base::Bytes received{0};
+        const base::Bytes received = brings(shard, full);
         if (exchange_) {
             wait_for_node(turn, what, begin);
             exchange_->run(shard.data, shard.bytes(), full.data, what, begin);
-            received = full.bytes() - node_.size() * shard.bytes();
             pace(received, options_.bytes_per_second, begin);
             std::atomic_ref(cell(node_.size())).store(turn, std::memory_order_release);
         } else {

@@ -11,16 +11,19 @@
 namespace foregather::kernels {
 
 // One query head of a pack with the key-value head that it reads. Row t begins at t * stride.
+template <class T>
 struct HostKernels::Head {
-    const float* q = nullptr;
-    const float* k = nullptr;
-    const float* v = nullptr;
-    float* out = nullptr;
-    Elements q_stride = 0;  // of q and out
+    const T* q = nullptr;
+    const T* k = nullptr;
+    const T* v = nullptr;
+    Elements q_stride = 0;
     Elements kv_stride = 0; // of k and v
     Elements dim = 0;
     Elements window = 0; // keys that a query sees; 0: all
     float scale = 0;
+    Slab out; // [T, H, D]
+    Elements out_stride = 0, out_offset = 0;
+    bool rounded = false; // the softmax's weights are rounded to bf16
 };
 
 namespace {
@@ -30,9 +33,15 @@ struct Scratch {
     float* scores;  // [query_block, key_block]
     float* maximum; // [query_block], of the scores so far
     float* sum;     // [query_block], of exp(score - maximum) so far
+    Bf16* weights;  // [query_block, key_block], the scores' weights rounded
+    float* mixed;   // [query_block, D], sums of weighted values so far
 
     explicit Scratch(float* memory)
-        : scores(memory), maximum(memory + query_block * key_block), sum(maximum + query_block) {}
+        : scores(memory), maximum(memory + query_block * key_block), sum(maximum + query_block),
+          weights(reinterpret_cast<Bf16*>(sum + query_block)), mixed(memory + fixed) {}
+
+    static constexpr Elements fixed =
+        query_block * key_block + 2 * query_block + query_block * key_block / 2;
 };
 
 void check_offsets(Ids offsets, Elements tokens) {
@@ -43,28 +52,27 @@ void check_offsets(Ids offsets, Elements tokens) {
     }
 }
 
-} // namespace
-
 // The first key block of a document that one of the queries sees. Blocks begin where they would
 // without a window, so that one that hides nothing changes no bit.
-Elements HostKernels::first_block(const Head& head, base::Range queries, Elements document_begin) {
-    const Elements seen = head.window > 0
-                              ? std::max(document_begin, queries.begin + 1 - head.window)
-                              : document_begin;
+Elements first_block(Elements window, base::Range queries, Elements document_begin) {
+    const Elements seen =
+        window > 0 ? std::max(document_begin, queries.begin + 1 - window) : document_begin;
     return document_begin + (seen - document_begin) / key_block * key_block;
 }
 
+} // namespace
+
 // Turns the scores of a block into weights exp(score - maximum), 0 for keys that the query does not
-// see, and brings out's rows, which so far hold sums over earlier keys, to the new maximum.
-void HostKernels::softmax_rows(base::Range queries, base::Range keys, const Head& head,
+// see, and brings the rows of `mixed`, which so far hold sums over earlier keys, to the new
+// maximum.
+void HostKernels::softmax_rows(base::Range queries, base::Range keys, Elements window, Elements dim,
                                float* memory) const {
     const Scratch scratch(memory);
     for (Elements r = 0; r < queries.size(); ++r) {
         float* row = scratch.scores + r * key_block;
         const Elements end = queries.begin + r + 1 - keys.begin; // of the keys seen
         const Elements stop = std::clamp(end, Elements{0}, keys.size());
-        const Elements first =
-            head.window > 0 ? std::clamp(end - head.window, Elements{0}, stop) : 0;
+        const Elements first = window > 0 ? std::clamp(end - window, Elements{0}, stop) : 0;
         std::fill(row, row + first, 0.0F);
         std::fill(row + stop, row + keys.size(), 0.0F);
         if (first == stop) {
@@ -77,7 +85,7 @@ void HostKernels::softmax_rows(base::Range queries, base::Range keys, const Head
             lanes_.exp_minus(&shrink, 1, largest);
             if (shrink != 1.0F && scratch.sum[r] != 0.0F) {
                 scratch.sum[r] *= shrink;
-                lanes_.scale(head.out + (queries.begin + r) * head.q_stride, shrink, head.dim);
+                lanes_.scale(scratch.mixed + r * dim, shrink, dim);
             }
             maximum = largest;
         }
@@ -85,62 +93,132 @@ void HostKernels::softmax_rows(base::Range queries, base::Range keys, const Head
     }
 }
 
+// mixed (+)= weights v for one block of keys.
+template <class T>
+void HostKernels::mix(const Head<T>& head, Elements queries, base::Range keys, float beta,
+                      float* memory) const {
+    const Scratch scratch(memory);
+    const ProductSize size{queries, head.dim, keys.size()};
+    const Matrix<const T> v{head.v + keys.begin * head.kv_stride, head.kv_stride};
+    if (head.rounded) {
+        for (Elements r = 0; r < queries; ++r) {
+            float* row = scratch.scores + r * key_block;
+            lanes_.to_bf16(row, scratch.weights + r * key_block, keys.size());
+            if constexpr (std::is_same_v<T, float>) {
+                lanes_.from_bf16(scratch.weights + r * key_block, row, keys.size());
+            }
+        }
+    }
+    if constexpr (std::is_same_v<T, float>) {
+        products_.multiply(size, Matrix<const float>{scratch.scores, key_block}, v, beta,
+                           {scratch.mixed, head.dim});
+    } else {
+        products_.multiply(size, Matrix<const Bf16>{scratch.weights, key_block}, v, beta,
+                           {scratch.mixed, head.dim});
+    }
+}
+
 // One block of queries of one document and head; at most query_block of them.
-void HostKernels::attend(const Head& head, base::Range queries, Elements document_begin,
+template <class T>
+void HostKernels::attend(const Head<T>& head, base::Range queries, Elements document_begin,
                          float* memory) const {
     const Scratch scratch(memory);
     std::fill_n(scratch.maximum, queries.size(), -std::numeric_limits<float>::infinity());
     std::fill_n(scratch.sum, queries.size(), 0.0F);
-    float* out = head.out + queries.begin * head.q_stride;
-    const Elements first_key = first_block(head, queries, document_begin);
+    const Elements first_key = first_block(head.window, queries, document_begin);
     for (Elements key = first_key; key < queries.end; key += key_block) {
         const base::Range keys{key, std::min(queries.end, key + key_block)};
-        blas_.multiply_transposed({queries.size(), keys.size(), head.dim}, head.scale,
-                                  {head.q + queries.begin * head.q_stride, head.q_stride},
-                                  {head.k + key * head.kv_stride, head.kv_stride}, 0.0F,
-                                  {scratch.scores, key_block});
-        softmax_rows(queries, keys, head, memory);
-        blas_.multiply({queries.size(), head.dim, keys.size()}, {scratch.scores, key_block},
-                       {head.v + key * head.kv_stride, head.kv_stride},
-                       key == first_key ? 0.0F : 1.0F, {out, head.q_stride});
+        products_.multiply_transposed(
+            {queries.size(), keys.size(), head.dim}, head.scale,
+            Matrix<const T>{head.q + queries.begin * head.q_stride, head.q_stride},
+            Matrix<const T>{head.k + key * head.kv_stride, head.kv_stride}, 0.0F,
+            {scratch.scores, key_block});
+        softmax_rows(queries, keys, head.window, head.dim, memory);
+        mix(head, queries.size(), keys, key == first_key ? 0.0F : 1.0F, memory);
     }
     for (Elements r = 0; r < queries.size(); ++r) {
-        lanes_.scale(out + r * head.q_stride, 1.0F / scratch.sum[r], head.dim);
+        float* mixed = scratch.mixed + r * head.dim;
+        lanes_.scale(mixed, 1.0F / scratch.sum[r], head.dim);
+        const Elements at = (queries.begin + r) * head.out_stride + head.out_offset;
+        if (head.out.type == base::DType::f32) {
+            std::copy_n(mixed, head.dim, head.out.f32() + at);
+        } else {
+            lanes_.to_bf16(mixed, head.out.bf16() + at, head.dim);
+        }
     }
 }
 
-void HostKernels::do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                               AttentionShape shape, Slab out, Stream& stream) {
+// Rounds the rows of x where they lie: to fp32 numbers that are bf16, or, packed, to bf16 in the
+// first half of each row. Whoever holds a row works on it alone.
+void HostKernels::round_rows(Floats x, Elements width, bool packed,
+                             device::HostStream& host) const {
+    const Elements rows = static_cast<Elements>(x.size()) / width;
+    constexpr Elements rows_at_a_time = 64;
+    host.parallel(blocks_of(rows, rows_at_a_time), [&](std::int64_t b, int thread) {
+        const Elements end = std::min(rows, (b + 1) * rows_at_a_time);
+        for (Elements row = b * rows_at_a_time; row < end; ++row) {
+            float* values = x.data() + row * width;
+            Bf16* bits = reinterpret_cast<Bf16*>(packed ? values : scratch_of(thread));
+            lanes_.to_bf16(values, bits, width);
+            if (!packed) {
+                lanes_.from_bf16(bits, values, width);
+            }
+        }
+    });
+}
+
+template <class T>
+void HostKernels::attend_all(const AttentionInput<T>& in, Ids offsets, AttentionShape shape,
+                             Slab out, device::HostStream& host) const {
     const Elements heads = shape.heads, dim = shape.head_dim;
     const Elements shared_by = heads / shape.kv_heads;
-    const Elements tokens = static_cast<Elements>(q.size()) / (heads * dim);
+    const Elements tokens = out.n / (heads * dim);
     const Elements query_blocks = blocks_of(tokens, query_block);
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+    host.parallel(query_blocks * heads, [&](std::int64_t b, int thread) {
+        // The last queries of a pack have the most keys: begin with them.
+        const Elements begin = (query_blocks - 1 - b / heads) * query_block;
+        const Elements end = std::min(tokens, begin + query_block);
+        const Elements h = b % heads;
+        const Elements kv = h / shared_by * dim;
+        const Head<T> head{in.q + h * dim, in.k + kv,    in.v + kv,
+                           in.q_stride,    in.kv_stride, dim,
+                           shape.window,   scale,        out,
+                           heads * dim,    h * dim,      out.type == base::DType::bf16};
+        for (Elements t = begin; t < end;) {
+            const auto next = std::upper_bound(offsets.begin(), offsets.end(), t);
+            const Elements stop = std::min<Elements>(end, *next);
+            attend(head, {t, stop}, *(next - 1), scratch_of(thread));
+            t = stop;
+        }
+    });
+}
+
+void HostKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
+                               Slab out, Stream& stream) {
+    const Elements row = Elements{shape.heads} * shape.head_dim;
+    const Elements kv_row = Elements{shape.kv_heads} * shape.head_dim;
+    if (Scratch::fixed + query_block * shape.head_dim > block_floats || row > block_floats) {
+        base::fail("attention: heads of " + std::to_string(shape.head_dim) +
+                   " do not fit the scratch");
+    }
     device::HostStream& host = checked(stream);
     host.enqueue([=, this, &host] {
-        check_offsets(offsets, tokens);
-        host.parallel(query_blocks * heads, [&](std::int64_t b, int thread) {
-            // The last queries of a pack have the most keys: begin with them.
-            const Elements begin = (query_blocks - 1 - b / heads) * query_block;
-            const Elements end = std::min(tokens, begin + query_block);
-            const Elements h = b % heads;
-            const Elements kv = h / shared_by * dim;
-            const Head head{q.data() + h * dim,
-                            k.data() + kv,
-                            v.data() + kv,
-                            out.f32() + h * dim,
-                            heads * dim,
-                            shape.kv_heads * dim,
-                            dim,
-                            shape.window,
-                            scale};
-            for (Elements t = begin; t < end;) {
-                const auto next = std::upper_bound(offsets.begin(), offsets.end(), t);
-                const Elements stop = std::min<Elements>(end, *next);
-                attend(head, {t, stop}, *(next - 1), scratch_of(thread));
-                t = stop;
-            }
-        });
+        check_offsets(offsets, out.n / row);
+        const bool packed = out.type == base::DType::bf16 && products_.multiplies_bf16();
+        if (out.type == base::DType::bf16) {
+            round_rows(q, row, packed, host);
+            round_rows(k, kv_row, packed, host);
+            round_rows(v, kv_row, packed, host);
+        }
+        if (packed) {
+            const auto bits = [](Floats x) { return reinterpret_cast<const Bf16*>(x.data()); };
+            attend_all<Bf16>({bits(q), bits(k), bits(v), 2 * row, 2 * kv_row}, offsets, shape, out,
+                             host);
+        } else {
+            attend_all<float>({q.data(), k.data(), v.data(), row, kv_row}, offsets, shape, out,
+                              host);
+        }
     });
 }
 

@@ -6,10 +6,13 @@
 
 #include <foregather/base/error.hpp>
 
+#include "core_levels.hpp"
+
 namespace foregather::kernels {
 
 HostKernels::HostKernels(device::Device& device, int threads, const ProductChoice& choice)
-    : blas_(choice), lanes_(lanes(best_lane_level())), threads_(std::max(threads, 1)),
+    : products_(make_products(choice)), lanes_(lanes(best_lane_level())),
+      threads_(std::max(threads, 1)),
       scratch_(device, threads_ * scratch_floats, "scratch of the kernels") {}
 
 device::HostStream& HostKernels::checked(Stream& stream) const {
@@ -25,12 +28,16 @@ float* HostKernels::scratch_of(int thread) const {
     return scratch_.view().data() + thread * scratch_floats;
 }
 
-const float* weight(ConstSlab w, const char* kernel) {
-    if (w.type != base::DType::f32) {
-        base::fail(std::string(kernel) + ": the host computes with fp32 weights, not " +
+void require_computable(ConstSlab w, const char* kernel) {
+    if (w.type != base::DType::f32 && w.type != base::DType::bf16) {
+        base::fail(std::string(kernel) + ": the host computes with weights of fp32 or bf16, not " +
                    base::name_of(w.type));
     }
-    return reinterpret_cast<const float*>(w.data);
+}
+
+std::string fastest_product_library(const std::string& core_level) {
+    return level_of(core_level) >= level_of("SkylakeX") && onednn_can_be_loaded() ? "onednn"
+                                                                                  : "openblas";
 }
 
 std::unique_ptr<Kernels> make_host_kernels(device::Device& device, int threads,

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <memory>
 #include <string>
 
 #include <foregather/device/device.hpp>
@@ -11,7 +13,7 @@
 #include <foregather/kernels/host_kernels.hpp>
 #include <foregather/kernels/lanes.hpp>
 
-#include "openblas.hpp"
+#include "timed_products.hpp"
 
 namespace foregather::kernels {
 
@@ -19,7 +21,8 @@ class HostKernels final : public Kernels {
 public:
     HostKernels(device::Device& device, int threads, const ProductChoice& choice);
 
-    std::string product_name() const override { return blas_.name(); }
+    std::string product_name() const override { return products_.name(); }
+    double product_seconds() const override { return products_.seconds(); }
 
 private:
     void do_embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
@@ -29,8 +32,8 @@ private:
                     Stream& stream) override;
     void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                  int head_dim, Stream& stream) override;
-    void do_attention(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
-                      AttentionShape shape, Slab out, Stream& stream) override;
+    void do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
+                      Stream& stream) override;
     void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) override;
     void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) override;
     void do_head_begin(HeadState state, Stream& stream) override;
@@ -38,12 +41,31 @@ private:
                        Stream& stream) override;
     void do_head_end(HeadState state, Ids targets, HeadResults results, Stream& stream) override;
 
-    struct Head; // attention.cpp: one query head and its key-value head
-    static Elements first_block(const Head& head, base::Range queries, Elements document_begin);
-    void attend(const Head& head, base::Range queries, Elements document_begin,
+    // attention.cpp; T is float or Bf16, what products read.
+    template <class T>
+    struct AttentionInput { // rows t of q, k and v begin at t * stride
+        const T* q = nullptr;
+        const T* k = nullptr;
+        const T* v = nullptr;
+        Elements q_stride = 0, kv_stride = 0;
+    };
+    template <class T>
+    struct Head;
+    template <class T>
+    void attend_all(const AttentionInput<T>& in, Ids offsets, AttentionShape shape, Slab out,
+                    device::HostStream& host) const;
+    template <class T>
+    void attend(const Head<T>& head, base::Range queries, Elements document_begin,
                 float* scratch) const;
-    void softmax_rows(base::Range queries, base::Range keys, const Head& head,
+    template <class T>
+    void mix(const Head<T>& head, Elements queries, base::Range keys, float beta,
+             float* scratch) const;
+    void softmax_rows(base::Range queries, base::Range keys, Elements window, Elements dim,
                       float* scratch) const;
+    void round_rows(Floats x, Elements width, bool packed, device::HostStream& host) const;
+    // c = a b^T + beta c of bf16 operands, whatever the library offers.
+    void multiply_bf16(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b, float beta,
+                       Matrix<float> c, int thread) const; // product.cpp
     void fold_logits(const float* logits, Elements n, Elements first_id, std::int32_t target,
                      const HeadState& state, std::size_t s) const; // loss.cpp
 
@@ -63,14 +85,14 @@ private:
     device::HostStream& checked(Stream& stream) const;
     float* scratch_of(int thread) const;
 
-    OpenBlas blas_;
+    TimedProducts products_;
     const Lanes& lanes_;
     int threads_;
     device::Buffer<float> scratch_; // [threads, scratch_floats]
 };
 
-// Rows of x that one product takes. Larger blocks are faster (98 % of one call at 256 rows, 90 % at
-// 128, on a Zen 4 core), smaller ones leave work for every thread.
+// Rows of x that one product takes. Larger blocks pack the weights less often, smaller ones leave
+// work for every thread.
 constexpr Elements product_rows(Elements tokens) { return tokens < 1024 ? 128 : 256; }
 inline constexpr Elements product_columns = 768;
 inline constexpr Elements head_columns = 512; // vocabulary rows whose logits exist at a time
@@ -78,13 +100,19 @@ inline constexpr Elements head_columns = 512; // vocabulary rows whose logits ex
 inline constexpr Elements query_block = 64;
 inline constexpr Elements key_block = 128;
 
-// A thread's scratch: logits [256, head_columns], or scores [query_block, key_block] with the rows'
-// running maximum and sum.
+// bf16 operands are widened in blocks of this many columns and terms of the sum, for a library that
+// multiplies fp32 alone.
+inline constexpr Elements wide_columns = 256;
+inline constexpr Elements wide_terms = 512;
+
+// A thread's scratch: first logits [256, head_columns], or what attention.cpp keeps of a block, or
+// rows of a norm; then widened operands.
+inline constexpr Elements block_floats = product_rows(1024) * head_columns;
 inline constexpr Elements scratch_floats =
-    std::max(product_rows(1024) * head_columns, query_block* key_block + 2 * query_block);
+    block_floats + 128 * wide_terms + wide_columns * wide_terms;
 static_assert(base::bytes_of(scratch_floats, base::DType::f32) == host_scratch_bytes);
 
-// The elements of a weight that the host can compute with. Throws Error(failed) for other types.
-const float* weight(ConstSlab w, const char* kernel);
+// Throws Error(failed) unless the host can compute with this type of weight: fp32 or bf16.
+void require_computable(ConstSlab w, const char* kernel);
 
 } // namespace foregather::kernels

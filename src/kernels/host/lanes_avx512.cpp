@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")

@@ -9,19 +9,25 @@ namespace {
 
 constexpr Elements rows_at_a_time = 64;
 constexpr Elements gates_at_a_time = 16384;
+constexpr Elements gates_rounded = 1024;
 
 } // namespace
 
 void HostKernels::do_embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
                            Stream& stream) {
-    const float* table = weight(w, "embed");
+    require_computable(w, "embed");
     const Elements rows = w.n / width;
     const auto tokens = static_cast<Elements>(ids.size());
-    enqueue_rows(stream, tokens, rows_at_a_time, [=](Elements begin, Elements end, int) {
+    enqueue_rows(stream, tokens, rows_at_a_time, [=, this](Elements begin, Elements end, int) {
         for (Elements t = begin; t < end; ++t) {
             const Elements row = ids[static_cast<std::size_t>(t)] - first_row;
-            if (row >= 0 && row < rows) {
-                std::copy_n(table + row * width, width, x.data() + t * width);
+            if (row < 0 || row >= rows) {
+                continue;
+            }
+            if (w.type == base::DType::f32) {
+                std::copy_n(w.f32() + row * width, width, x.data() + t * width);
+            } else {
+                lanes_.from_bf16(w.bf16() + row * width, x.data() + t * width, width);
             }
         }
     });
@@ -50,8 +56,18 @@ void HostKernels::do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFlo
 
 void HostKernels::do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) {
     const auto n = static_cast<Elements>(gate.size());
-    enqueue_rows(stream, n, gates_at_a_time, [=, this](Elements begin, Elements end, int) {
-        lanes_.silu_gate(gate.data() + begin, up.data() + begin, out.f32() + begin, end - begin);
+    enqueue_rows(stream, n, gates_at_a_time, [=, this](Elements begin, Elements end, int thread) {
+        if (out.type == base::DType::f32) {
+            lanes_.silu_gate(gate.data() + begin, up.data() + begin, out.f32() + begin,
+                             end - begin);
+            return;
+        }
+        for (Elements first = begin; first < end; first += gates_rounded) { // in the first cache
+            const Elements count = std::min(gates_rounded, end - first);
+            float* gated = scratch_of(thread);
+            lanes_.silu_gate(gate.data() + first, up.data() + first, gated, count);
+            lanes_.to_bf16(gated, out.bf16() + first, count);
+        }
     });
 }
 

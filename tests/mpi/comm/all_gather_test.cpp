@@ -166,10 +166,41 @@ TEST_F(AllGatherTest, refuses_parts_that_do_not_make_the_whole) {
     EXPECT_EQ(communicator->gathers_enqueued(), 1) << "what was refused was not enqueued";
 }
 
-TEST_F(AllGatherTest, parts_that_are_no_multiple_of_the_block_are_an_error_of_the_stream) {
+TEST_F(AllGatherTest, parts_of_any_size_arrive_whole_in_however_many_messages) {
     const auto communicator = comm::make_mpi_communicator(MPI_COMM_WORLD, {});
-    EXPECT_THROW(wrong_elements(*communicator, 32, 0), base::Error); // 128 bytes, half a block
-    EXPECT_TRUE(tests::agree(true));
+    constexpr base::Elements message = 60 * 1024 / 4; // and 64 of them may be under way
+    for (const base::Elements n :
+         {base::Elements{1}, message - 1, message, message + 1, 64 * message, 65 * message + 7}) {
+        EXPECT_EQ(wrong_elements(*communicator, n, 2), 0) << "parts of " << n;
+    }
+}
+
+TEST_F(AllGatherTest, gathers_that_follow_each_other_do_not_mix) {
+    const auto communicator = comm::make_mpi_communicator(MPI_COMM_WORLD, {});
+    constexpr base::Elements n = 40'000; // several messages
+    const device::Buffer<float> shard(*device_, 8 * n, "shards");
+    const device::Buffer<float> full(*device_, 8 * n * tests::ranks(), "fulls");
+    for (int k = 0; k < 8; ++k) {
+        const base::Slab part = base::slab(shard.view()).part(k * n, n);
+        std::fill_n(reinterpret_cast<float*>(part.data), n, element(tests::rank(), k, 0));
+        if (k == 4 && tests::rank() == 0) {
+            std::this_thread::sleep_for(20ms); // others are ahead, or wait
+        }
+        communicator->all_gather(
+            part, base::slab(full.view()).part(k * n * tests::ranks(), n * tests::ranks()),
+            "gather", *gather_);
+    }
+    gather_->sync();
+    std::int64_t wrong = 0;
+    for (int k = 0; k < 8; ++k) {
+        for (int r = 0; r < tests::ranks(); ++r) {
+            for (base::Elements i = 0; i < n; ++i) {
+                const auto at = static_cast<std::size_t>((k * tests::ranks() + r) * n + i);
+                wrong += full.view()[at] != element(r, k, 0) ? 1 : 0;
+            }
+        }
+    }
+    EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(AllGatherTest, counts_gathers_bytes_of_other_ranks_and_time) {

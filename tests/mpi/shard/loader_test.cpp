@@ -2,6 +2,7 @@
 // A rank's part of a unit as read from a real weights file: the right elements, converted, padding
 // zero, no rows but its own, in pieces of any size.
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,6 +90,8 @@ protected:
     std::string path_;
 };
 
+base::Slab slab(std::vector<float>& part) { return base::View<float>(part); }
+
 } // namespace
 
 TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
@@ -102,9 +105,40 @@ TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
         io::WeightsFile file(path_);
         shard::Loader loader(file, {staging});
         std::vector<float> part(expected.size(), -1.0F);
-        loader.load(unit, layout, tests::rank(), part);
+        loader.load(unit, layout, tests::rank(), slab(part));
         EXPECT_EQ(part, expected) << "staging of " << staging << " bytes";
     }
+}
+
+TEST_F(LoaderTest, holds_what_it_read_as_bf16) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, tests::ranks());
+    const auto whole = whole_unit(unit, layout.padded());
+    for (const std::int64_t staging : {1, 500, 1'000'000}) {
+        io::WeightsFile file(path_);
+        shard::Loader loader(file, {staging});
+        std::vector<std::uint16_t> part(static_cast<std::size_t>(layout.per_rank()), 0xFFFF);
+        loader.load(
+            unit, layout, tests::rank(),
+            {reinterpret_cast<std::byte*>(part.data()), std::ssize(part), base::DType::bf16});
+        const auto first = static_cast<std::size_t>(tests::rank() * layout.per_rank());
+        for (std::size_t i = 0; i < part.size(); ++i) { // whole numbers below 256: exact in bf16
+            const float value = whole[first + i];
+            ASSERT_EQ(part[i], std::bit_cast<std::uint32_t>(value) >> 16) << i;
+        }
+    }
+}
+
+TEST_F(LoaderTest, a_type_that_weights_are_never_held_as_is_refused) {
+    const shard::UnitSpec unit = unit_spec();
+    const shard::ShardLayout layout(unit.elements, tests::ranks());
+    io::WeightsFile file(path_);
+    shard::Loader loader(file, {1000});
+    std::vector<std::uint16_t> part(static_cast<std::size_t>(layout.per_rank()));
+    EXPECT_THROW(loader.load(unit, layout, tests::rank(),
+                             {reinterpret_cast<std::byte*>(part.data()), std::ssize(part),
+                              base::DType::f16}),
+                 base::Error);
 }
 
 TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
@@ -115,7 +149,7 @@ TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
     for (int r = tests::rank(); r < 40; r += tests::ranks()) {
         const std::int64_t before = file.bytes_read();
-        loader.load(unit, layout, r, part);
+        loader.load(unit, layout, r, slab(part));
         // A part touches at most two rows more than it has elements for, of at most 4 bytes an
         // element.
         EXPECT_LE(file.bytes_read() - before, 4 * (layout.per_rank() + 2 * 2 * columns));
@@ -131,7 +165,7 @@ TEST_F(LoaderTest, every_rank_of_many_puts_the_unit_together) {
         std::vector<float> gathered;
         std::vector<float> part(static_cast<std::size_t>(layout.per_rank()), -1.0F);
         for (int r = 0; r < ranks; ++r) {
-            loader.load(unit, layout, r, part);
+            loader.load(unit, layout, r, slab(part));
             gathered.insert(gathered.end(), part.begin(), part.end());
         }
         EXPECT_EQ(gathered, whole_unit(unit, layout.padded())) << "of " << ranks << " ranks";
@@ -144,7 +178,7 @@ TEST_F(LoaderTest, a_destination_of_another_size_is_refused) {
     io::WeightsFile file(path_);
     shard::Loader loader(file, {1000});
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()) + 1);
-    EXPECT_THROW(loader.load(unit, layout, tests::rank(), part), base::Error);
+    EXPECT_THROW(loader.load(unit, layout, tests::rank(), slab(part)), base::Error);
 }
 
 TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
@@ -155,5 +189,5 @@ TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
     shard::Loader loader(file, {1000});
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
     h5::expect_error(base::Status::failed, {"model.norm.weight", path_},
-                     [&] { loader.load(unit, layout, 0, part); });
+                     [&] { loader.load(unit, layout, 0, slab(part)); });
 }

@@ -36,8 +36,8 @@ const std::vector<Fault> faults = {
     {"UnknownKeyLikeNoOther",
      after_good("[fsdp]\nxyzzy = 1\n"),
      {},
-     "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, piece_bytes, "
-     "gather_memory)"},
+     "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, param_dtype, "
+     "piece_bytes, gather_memory)"},
     {"KnownKeyInTheWrongSection",
      after_good("[job]\nforward_prefetch = 1\n"),
      {},

@@ -27,10 +27,11 @@ struct Case {
         v = numbers(tokens * static_cast<std::size_t>(s.kv_heads) * dim, 3);
     }
 
-    std::vector<float> run(int threads = 1) const {
-        HostSet host(threads);
+    std::vector<float> run(int threads = 1, const std::string& library = "openblas") const {
+        HostSet host(threads, {library, ""});
         std::vector<float> out(q.size(), std::nanf(""));
-        host.kernels->attention(q, k, v, offsets, shape, slab_of(out), *host.stream);
+        std::vector<float> own_q = q, own_k = k, own_v = v;
+        host.kernels->attention(own_q, own_k, own_v, offsets, shape, slab_of(out), *host.stream);
         host.stream->sync();
         return out;
     }
@@ -45,6 +46,10 @@ std::vector<double> row_by_definition(const Case& c, std::size_t t, std::size_t 
     const std::size_t kv = head / (heads / kv_heads);
     std::vector<double> scores;
     double largest = -1e300, sum = 0;
+    if (c.shape.window > 0) {
+        const auto window = static_cast<std::size_t>(c.shape.window);
+        begin = std::max(begin, t + 1 > window ? t + 1 - window : 0);
+    }
     for (std::size_t s = begin; s <= t; ++s) {
         double score = 0;
         for (std::size_t j = 0; j < dim; ++j) {
@@ -92,7 +97,9 @@ TEST(Attention, FollowsItsDefinitionForDocumentsOfAnyLength) {
     for (const auto& lengths : std::vector<std::vector<std::int32_t>>{
              {1}, {2}, {63, 64, 65}, {1, 1, 1, 5}, {130, 0, 3}, {257}, {40, 300, 1, 129}}) {
         const Case c(lengths, {.heads = 4, .kv_heads = 2, .head_dim = 8});
-        EXPECT_LT(worst_error(c, c.run()), 2e-6) << lengths.size() << " documents";
+        for (const std::string& library : libraries()) {
+            EXPECT_LT(worst_error(c, c.run(1, library)), 2e-6) << lengths.size() << ' ' << library;
+        }
     }
 }
 
@@ -107,9 +114,9 @@ TEST(Attention, FollowsItsDefinitionForHeadsOfAnyShape) {
 TEST(Attention, IsExactInALiteralCase) {
     HostSet host;
     // Scores of the second token are 0 and ln 3 (q . k / sqrt 4): weights 1/4 and 3/4.
-    const std::vector<float> q = {0, 0, 0, 0, 2.0F * std::log(3.0F), 0, 0, 0};
-    const std::vector<float> k = {0, 0, 0, 0, 1, 0, 0, 0};
-    const std::vector<float> v = {4, 8, 0, -4, 0, 4, 8, 4};
+    std::vector<float> q = {0, 0, 0, 0, 2.0F * std::log(3.0F), 0, 0, 0};
+    std::vector<float> k = {0, 0, 0, 0, 1, 0, 0, 0};
+    std::vector<float> v = {4, 8, 0, -4, 0, 4, 8, 4};
     const std::vector<std::int32_t> offsets = {0, 2};
     std::vector<float> out(8);
     host.kernels->attention(q, k, v, offsets, {1, 1, 4}, slab_of(out), *host.stream);
@@ -146,6 +153,22 @@ TEST(Attention, NeverSeesTheFutureOrAnotherDocument) {
     EXPECT_NE(out[50 * row], expected[50 * row]);
 }
 
+TEST(Attention, AWindowCountsTheTokenItself) {
+    for (const Elements window : {1, 2, 7, 64, 100, 129}) {
+        const Case c({40, 300, 1}, {.heads = 2, .kv_heads = 1, .head_dim = 4, .window = window});
+        EXPECT_LT(worst_error(c, c.run()), 2e-6) << window;
+    }
+}
+
+TEST(Attention, AWindowThatHidesNothingChangesNoBit) {
+    Case c({129, 300}, {.heads = 2, .kv_heads = 1, .head_dim = 4});
+    const std::vector<float> expected = c.run();
+    c.shape.window = 300;
+    EXPECT_EQ(c.run(), expected);
+    c.shape.window = 299;
+    EXPECT_NE(c.run(), expected);
+}
+
 TEST(Attention, StaysFiniteWithHugeScores) {
     Case c({300}, {.heads = 1, .kv_heads = 1, .head_dim = 4}, 1e6F);
     for (float& x : c.k) {
@@ -170,8 +193,7 @@ TEST(Attention, RefusesOffsetsThatDoNotCoverTheTokens) {
     for (const auto& offsets :
          std::vector<std::vector<std::int32_t>>{{0, 3}, {0, 5}, {1, 4}, {0, 3, 2, 4}, {0}}) {
         HostSet host;
-        const std::vector<float> q(4 * 2), k(4 * 2), v(4 * 2);
-        std::vector<float> out(4 * 2);
+        std::vector<float> q(4 * 2), k(4 * 2), v(4 * 2), out(4 * 2);
         host.kernels->attention(q, k, v, offsets, {1, 1, 2}, slab_of(out), *host.stream);
         const std::string text = refusal_of([&] { host.stream->sync(); });
         EXPECT_NE(text.find("offsets"), std::string::npos) << text;

@@ -8,23 +8,52 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <foregather/base/error.hpp>
 #include <foregather/device/device.hpp>
 #include <foregather/device/host_device.hpp>
 #include <foregather/device/host_stream.hpp>
 #include <foregather/kernels/host_kernels.hpp>
+#include <foregather/kernels/lanes.hpp>
 
 namespace foregather::kernels {
 
 struct HostSet {
-    explicit HostSet(int threads = 1)
+    explicit HostSet(int threads = 1, const ProductChoice& products = {})
         : device(device::make_host_device(threads)),
           stream(device->stream("compute", device::Priority::normal)),
-          kernels(make_host_kernels(*device, threads, {})) {}
+          kernels(make_host_kernels(*device, threads, products)) {}
 
     std::unique_ptr<device::Device> device;
     std::unique_ptr<Stream> stream;
     std::unique_ptr<Kernels> kernels;
+};
+
+// Both libraries: each multiplies fp32, and bf16 natively or widened.
+inline const std::vector<std::string>& libraries() {
+    static const std::vector<std::string> both = {"openblas", "onednn"};
+    return both;
+}
+
+inline std::string name_of_library(const testing::TestParamInfo<std::string>& test) {
+    return test.param;
+}
+
+// x rounded to bf16, as bits and as the numbers that they are.
+struct Rounded {
+    std::vector<std::uint16_t> bits;
+    std::vector<float> values;
+
+    explicit Rounded(const std::vector<float>& x) : bits(x.size()), values(x.size()) {
+        const Lanes& plain = lanes(LaneLevel::sse2);
+        plain.to_bf16(x.data(), bits.data(), static_cast<std::int64_t>(x.size()));
+        plain.from_bf16(bits.data(), values.data(), static_cast<std::int64_t>(x.size()));
+    }
+    ConstSlab slab() const {
+        return {reinterpret_cast<const std::byte*>(bits.data()), std::ssize(bits),
+                base::DType::bf16};
+    }
 };
 
 // Numbers in [-scale, scale), the same for the same seed.

@@ -36,8 +36,11 @@ void expect_product(const Sizes& n, const std::vector<float>& x, const std::vect
         << n.tokens << " x " << n.in << " x " << n.out;
 }
 
-TEST(Product, FollowsItsDefinitionAcrossTheGrid) {
-    HostSet host(2);
+class EachLibrary : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Product, EachLibrary, testing::ValuesIn(libraries()), name_of_library);
+
+TEST_P(EachLibrary, FollowsTheDefinitionAcrossTheGrid) {
+    HostSet host(2, {GetParam(), ""});
     for (const Sizes n : {Sizes{1, 1, 1},
                           {1, 40, 51},
                           {3, 7, 5},
@@ -73,12 +76,12 @@ TEST(Product, IsExactInALiteralCase) {
     EXPECT_EQ(y, (std::vector<float>{8, 32, 8, 50}));
 }
 
-TEST(Product, HasTheSameBitsOnAnyNumberOfThreads) {
+TEST_P(EachLibrary, HasTheSameBitsOnAnyNumberOfThreads) {
     for (const Sizes n : {Sizes{5, 40, 97}, {256, 57, 1600}, {1100, 30, 800}}) {
         const std::vector<float> x = numbers(n.tokens * n.in, 1), w = numbers(n.out * n.in, 2);
         std::vector<float> expected;
         for (const int threads : {1, 2, 3}) {
-            HostSet host(threads);
+            HostSet host(threads, {GetParam(), ""});
             std::vector<float> y(n.tokens * n.out);
             host.kernels->product(slab_of(x), slab_of(w), {}, Kernels::Into::overwrite, y,
                                   static_cast<Elements>(n.tokens), *host.stream);
@@ -128,9 +131,11 @@ TEST(Product, NamesItsLibrary) {
 TEST(Product, RefusesACoreTypeThatTheLibraryLacks) {
     HostSet host;
     const CoreTypeInEnvironment unset("");
-    const std::string text =
-        refusal_of([&] { make_host_kernels(*host.device, 1, {.core_type = "Abacus"}); },
-                   base::Status::refused);
+    const std::string text = refusal_of(
+        [&] {
+            make_host_kernels(*host.device, 1, {"openblas", "Abacus"});
+        },
+        base::Status::refused);
     EXPECT_NE(text.find("core type Abacus"), std::string::npos) << text;
     EXPECT_NE(text.find("libopenblas.so.0"), std::string::npos) << text;
     EXPECT_EQ(std::getenv("OPENBLAS_CORETYPE"), nullptr);
@@ -140,7 +145,7 @@ TEST(Product, TakesTheCoreTypeThatIsAlreadyLoaded) {
     HostSet host;
     const std::string core = loaded_core_type();
     const CoreTypeInEnvironment unset("");
-    const auto again = make_host_kernels(*host.device, 1, {.core_type = core});
+    const auto again = make_host_kernels(*host.device, 1, {"openblas", core});
     EXPECT_NE(again->product_name().find(core), std::string::npos);
 }
 
@@ -149,12 +154,15 @@ TEST(Product, TheEnvironmentWinsAndIsNamed) {
     const std::string core = loaded_core_type();
     {
         const CoreTypeInEnvironment same(core);
-        const auto kernels = make_host_kernels(*host.device, 1, {.core_type = "Abacus"});
+        const auto kernels = make_host_kernels(*host.device, 1, {"openblas", "Abacus"});
         EXPECT_NE(kernels->product_name().find(core + " (OPENBLAS_CORETYPE)"), std::string::npos);
     }
     const CoreTypeInEnvironment other("Abacus");
     const std::string text = refusal_of(
-        [&] { make_host_kernels(*host.device, 1, {.core_type = core}); }, base::Status::refused);
+        [&] {
+            make_host_kernels(*host.device, 1, {"openblas", core});
+        },
+        base::Status::refused);
     EXPECT_NE(text.find("Abacus were asked for by OPENBLAS_CORETYPE"), std::string::npos) << text;
 }
 
@@ -163,7 +171,27 @@ TEST(Product, KnowsALevelThatThisProcessorRuns) {
     EXPECT_NE(std::find(core_levels.begin(), core_levels.end(), level), core_levels.end()) << level;
 }
 
-TEST(Product, RefusesWeightsOfAnotherType) {
+TEST(Product, NamesOneDnnAndItsInstructions) {
+    HostSet host(1, {"onednn", ""});
+    const std::string name = host.kernels->product_name();
+    EXPECT_EQ(name.rfind("oneDNN ", 0), 0U) << name;
+    EXPECT_NE(name.find_first_of("as", 7), std::string::npos) << name; // avx..., sse41
+}
+
+TEST(Product, RefusesLevelsThatThisProcessorLacks) {
+    if (supported_core_level() == core_levels.back()) {
+        GTEST_SKIP() << "this processor runs all levels";
+    }
+    HostSet host;
+    const std::string text = refusal_of(
+        [&] {
+            make_host_kernels(*host.device, 1, {"onednn", core_levels.back()});
+        },
+        base::Status::refused);
+    EXPECT_NE(text.find(core_levels.back()), std::string::npos) << text;
+}
+
+TEST(Product, RefusesOperandsOfTwoTypes) {
     HostSet host;
     const std::vector<float> x(4), w(4);
     std::vector<float> y(4);

@@ -70,26 +70,81 @@ TEST(Config, NullHeadDimAndKeyValueHeadsFollowFromTheOthers) {
     EXPECT_EQ(parse_config(config_text(mistral), "f").kv_heads, 4);
 }
 
-TEST(Config, TakesMistralWithoutAWindowOnly) {
-    const json mistral = {{"model_type", "mistral"}, {"architectures", {"MistralForCausalLM"}}};
-    json full = mistral;
-    full["sliding_window"] = nullptr;
-    EXPECT_EQ(parse_config(config_text(full), "f").family, "mistral");
-    json narrow = mistral;
-    narrow["sliding_window"] = 7;
-    expect_mention(refusal_of(config_text(narrow)), "sliding_window: 7 is not supported");
+std::vector<std::int64_t> windows_in(const json& changes) {
+    return parse_config(config_text(changes), "f").windows;
+}
+
+using Windows = std::vector<std::int64_t>;
+
+TEST(Config, MistralHasItsWindowInEveryLayer) {
+    EXPECT_EQ(windows_in(family("mistral", {{"sliding_window", 7}})), (Windows{7, 7, 7}));
+    EXPECT_EQ(windows_in(family("mistral", {{"sliding_window", nullptr}})), (Windows{0, 0, 0}));
     // Left out, transformers takes 4096.
-    expect_mention(refusal_of(config_text(mistral)),
-                   "sliding_window: 4096 (the family's default) is not supported");
-    full["attention_bias"] = true;
-    expect_mention(refusal_of(config_text(full)), "attention_bias: true is not supported");
+    const ModelConfig silent = parse_config(config_text(family("mistral")), "f");
+    EXPECT_EQ(silent.windows, (Windows{4096, 4096, 4096}));
+    ASSERT_EQ(silent.notes.size(), 1U);
+    expect_mention(silent.notes[0], "sliding_window is absent: mistral's default 4096");
+    EXPECT_EQ(windows_in(json::object()), (Windows{0, 0, 0})); // llama
+}
+
+TEST(Config, QwenHasWindowsByLayer) {
+    for (const char* name : {"qwen2", "qwen3"}) {
+        const auto windows = [name](json changes) {
+            changes.update({{"max_window_layers", changes.value("max_window_layers", 1)}});
+            return windows_in(family(name, changes));
+        };
+        const json used = {{"use_sliding_window", true}, {"sliding_window", 6}};
+        EXPECT_EQ(windows(used), (Windows{0, 6, 6}));
+        json all = used, none = used, listed = used, full = used, open = used, off = used;
+        all["max_window_layers"] = 0;
+        EXPECT_EQ(windows(all), (Windows{6, 6, 6}));
+        none["max_window_layers"] = 28;
+        EXPECT_EQ(windows(none), (Windows{0, 0, 0}));
+        listed["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+        EXPECT_EQ(windows(listed), (Windows{6, 0, 6})); // the list wins over max_window_layers
+        full["layer_types"] = {"full_attention", "full_attention", "full_attention"};
+        EXPECT_EQ(windows(full), (Windows{0, 0, 0}));
+        open["sliding_window"] = nullptr;
+        EXPECT_EQ(windows(open), (Windows{0, 0, 0}));
+        off["use_sliding_window"] = false;
+        EXPECT_EQ(windows(off), (Windows{0, 0, 0}));
+    }
+    // Left out: no window; used without a number: 4096 from layer 28 on.
+    EXPECT_EQ(windows_in(family("qwen2")), (Windows{0, 0, 0}));
+    const ModelConfig deep = parse_config(
+        config_text(family("qwen3", {{"use_sliding_window", true}, {"num_hidden_layers", 30}})),
+        "f");
+    EXPECT_EQ(deep.windows[27], 0);
+    EXPECT_EQ(deep.windows[28], 4096);
+}
+
+TEST(Config, FamiliesHaveTheirBiasesAndNorms) {
+    const ModelConfig qwen2 = parse_config(config_text(family("qwen2"), {"attention_bias"}), "f");
+    EXPECT_TRUE(qwen2.qkv_bias);
+    EXPECT_FALSE(qwen2.output_bias || qwen2.mlp_bias || qwen2.qk_norm);
+    const ModelConfig qwen3 = parse_config(config_text(family("qwen3")), "f");
+    EXPECT_TRUE(qwen3.qk_norm);
+    EXPECT_FALSE(qwen3.qkv_bias || qwen3.output_bias || qwen3.mlp_bias);
+    const ModelConfig biased =
+        parse_config(config_text(family("qwen3", {{"attention_bias", true}})), "f");
+    EXPECT_TRUE(biased.qk_norm && biased.qkv_bias && biased.output_bias);
+    const ModelConfig mistral = parse_config(config_text(family("mistral")), "f");
+    EXPECT_EQ(mistral.family, "mistral");
+    EXPECT_FALSE(mistral.qkv_bias || mistral.output_bias || mistral.mlp_bias || mistral.qk_norm);
+}
+
+// d4: Qwen3's own default, whatever the width; the others divide.
+TEST(Config, D4HeadDimHasTheFamilysDefault) {
+    EXPECT_EQ(parse_config(config_text(family("qwen3"), {"head_dim"}), "f").head_dim, 128);
+    EXPECT_EQ(parse_config(config_text(family("qwen2"), {"head_dim"}), "f").head_dim, 8);
 }
 
 TEST(Config, RefusesFamiliesThatItDoesNotCompute) {
-    const json qwen = {{"model_type", "qwen2"}, {"architectures", {"Qwen2ForCausalLM"}}};
-    const std::string text = refusal_of(config_text(qwen));
-    expect_mention(text, "tiny.h5: model_type \"qwen2\"");
+    const json gemma = {{"model_type", "gemma"}, {"architectures", {"GemmaForCausalLM"}}};
+    const std::string text = refusal_of(config_text(gemma));
+    expect_mention(text, "tiny.h5: model_type \"gemma\"");
     expect_mention(text, "llama [\"LlamaForCausalLM\"], mistral");
+    expect_mention(text, "qwen2 [\"Qwen2ForCausalLM\"], qwen3 [\"Qwen3ForCausalLM\"]");
     expect_mention(refusal_of(config_text({{"model_type", "mistral"}})), "LlamaForCausalLM");
     expect_mention(refusal_of(config_text({{"architectures", {"LlamaForSequenceClassification"}}})),
                    "LlamaForSequenceClassification");
@@ -126,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"TrueIsNotOne", {{"pretraining_tp", true}}, "pretraining_tp: true"},
         Fault{"ZeroIsNotFalse", {{"rope_interleaved", 0}}, "rope_interleaved: 0"},
         Fault{"OddHeadDim", {{"head_dim", 7}}, "head_dim: 7 is odd"},
-        Fault{"HeadsNotShared", {{"num_key_value_heads", 3}}, "num_key_value_heads: 4 heads"},
+        Fault{"T12HeadsNotShared", {{"num_key_value_heads", 3}}, "num_key_value_heads: 4 heads"},
         Fault{"WidthNotCutIntoHeads",
               {{"head_dim", nullptr}, {"hidden_size", 30}},
               "head_dim: missing"},
@@ -136,6 +191,37 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"HugeVocabulary", {{"vocab_size", 5000000000}}, "vocab_size: 5000000000 is not"},
         Fault{"TextForNumber", {{"vocab_size", "101"}}, "vocab_size: \"101\" is not"},
         Fault{"NumberForFlag", {{"tie_word_embeddings", 1}}, "tie_word_embeddings: 1 is neither"},
+        Fault{"WindowInLlama", {{"sliding_window", 7}}, "sliding_window: 7 is not supported"},
+        Fault{
+            "LayerTypesInLlama", {{"layer_types", {"full_attention"}}}, "layer_types: unknown key"},
+        Fault{"LayerTypesInMistral", family("mistral", {{"layer_types", {"full_attention"}}}),
+              "layer_types: unknown key"},
+        Fault{"BiasInMistral", family("mistral", {{"attention_bias", true}}),
+              "attention_bias: true is not supported"},
+        Fault{"SwitchInMistral", family("mistral", {{"use_sliding_window", false}}),
+              "use_sliding_window: false is not supported"},
+        Fault{"WindowOfZero", family("mistral", {{"sliding_window", 0}}),
+              "sliding_window: 0 is neither null nor"},
+        Fault{"NoBiasInQwen2", family("qwen2", {{"attention_bias", false}}),
+              "attention_bias: false is not supported, only true"},
+        Fault{"MlpBiasInQwen3", family("qwen3", {{"mlp_bias", true}}),
+              "mlp_bias: true is not supported"},
+        Fault{"NumberForSwitch", family("qwen2", {{"use_sliding_window", 1}}),
+              "use_sliding_window: 1 is neither"},
+        Fault{"MropeInQwen2", family("qwen2", {{"use_mrope", true}}),
+              "use_mrope: true is not supported"},
+        Fault{"NegativeFirstLayer", family("qwen2", {{"max_window_layers", -1}}),
+              "max_window_layers: -1 is not"},
+        Fault{"OtherLayerTypes",
+              family("qwen3",
+                     {{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}}),
+              "layer_types: [\"full_attention\",\"chunked_attention\",\"full_attention\"] is no"},
+        Fault{"TooFewLayerTypes", family("qwen2", {{"layer_types", {"full_attention"}}}),
+              "layer_types: 1 entries, num_hidden_layers is 3"},
+        Fault{"WindowedLayersWithoutAWindow",
+              family("qwen2",
+                     {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}),
+              "layer_types: names sliding_attention, but there is no window"},
         Fault{"NegativeEpsilon", {{"rms_norm_eps", -1e-5}}, "rms_norm_eps: -1e-05 is not"},
         Fault{"TrueForEpsilon", {{"rms_norm_eps", true}}, "rms_norm_eps: true is not"},
         Fault{"NullEpsilon", {{"rms_norm_eps", nullptr}}, "rms_norm_eps: missing"}),

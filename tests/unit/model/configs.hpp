@@ -2,7 +2,9 @@
 // Configs for tests: a sound one, changed key by key.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -39,6 +41,20 @@ inline std::string config_text(const nlohmann::json& changes = nlohmann::json::o
         config[key] = value;
     }
     return config.dump();
+}
+
+// The changes that make config_text() one of another family, without keys that it lacks.
+inline nlohmann::json family(const std::string& name,
+                             const nlohmann::json& changes = nlohmann::json::object()) {
+    const std::map<std::string, std::string> architectures = {{"mistral", "MistralForCausalLM"},
+                                                              {"qwen2", "Qwen2ForCausalLM"},
+                                                              {"qwen3", "Qwen3ForCausalLM"}};
+    nlohmann::json all = {{"model_type", name}, {"architectures", {architectures.at(name)}}};
+    if (name == "qwen2") {
+        all["attention_bias"] = true; // the only value that says what Qwen2 is
+    }
+    all.update(changes);
+    return all;
 }
 
 // What parse_config says against a config; "" if it takes it.

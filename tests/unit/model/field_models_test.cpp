@@ -105,8 +105,8 @@ TEST(Uniform, EveryTokenCostsTheLogOfTheVocabulary) {
     }
 }
 
-// d4, T12: heads x head_dim is not the width; head 1 reads kv head 0, head 2 reads kv head 1.
-TEST(HeadDim, IsItsOwnNumberAndKeyValueHeadsAreSharedInBlocks) {
+// d4: heads x head_dim is not the width; head 1 reads kv head 0, head 2 reads kv head 1.
+TEST(HeadDim, T12IsItsOwnNumberAndKeyValueHeadsAreSharedInBlocks) {
     const ModelConfig config = tiny_config({{"num_hidden_layers", 1},
                                             {"num_attention_heads", 4},
                                             {"num_key_value_heads", 2},

@@ -22,7 +22,8 @@ public:
             x.push_back(row_of("model.embed_tokens.weight", static_cast<std::size_t>(id)));
         }
         for (int layer = 0; layer < c_.layers; ++layer) {
-            run_layer("model.layers." + std::to_string(layer) + ".", x);
+            run_layer("model.layers." + std::to_string(layer) + ".",
+                      static_cast<std::size_t>(c_.windows[static_cast<std::size_t>(layer)]), x);
         }
         std::vector<double> scores;
         for (std::size_t t = 0; t + 1 < x.size(); ++t) {
@@ -82,14 +83,29 @@ private:
                 const double angle =
                     static_cast<double>(position) * static_cast<double>(frequencies[j]);
                 const double a = x[head + j], b = x[head + j + dim / 2];
-                x[head + j] = a * std::cos(angle) - b * std::sin(angle);
-                x[head + j + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
+                const double scale = c_.rope.attention_factor;
+                x[head + j] = scale * (a * std::cos(angle) - b * std::sin(angle));
+                x[head + j + dim / 2] = scale * (b * std::cos(angle) + a * std::sin(angle));
             }
         }
     }
 
+    // Each head of x on its own; x itself where the model has no such norm.
+    Row norm_heads(const std::string& name, const Row& x) const {
+        if (tensors_.count(name) == 0) {
+            return x;
+        }
+        Row y;
+        for (auto head = x.begin(); head != x.end(); head += c_.head_dim) {
+            const Row normed = norm(name, Row(head, head + c_.head_dim));
+            y.insert(y.end(), normed.begin(), normed.end());
+        }
+        return y;
+    }
+
+    // The query at t sees itself and window - 1 keys before it; window 0: all before it.
     Row attend(const std::vector<Row>& q, const std::vector<Row>& k, const std::vector<Row>& v,
-               std::size_t t) const {
+               std::size_t t, std::size_t window) const {
         const auto dim = static_cast<std::size_t>(c_.head_dim);
         const auto shared_by = static_cast<std::size_t>(c_.heads / c_.kv_heads);
         Row out(q[t].size(), 0.0);
@@ -97,6 +113,9 @@ private:
             const std::size_t kv = h / shared_by * dim;
             double sum = 0;
             for (std::size_t s = 0; s <= t; ++s) {
+                if (window > 0 && t - s >= window) {
+                    continue;
+                }
                 double score = 0;
                 for (std::size_t j = 0; j < dim; ++j) {
                     score += q[t][h * dim + j] * k[s][kv + j];
@@ -114,21 +133,23 @@ private:
         return out;
     }
 
-    void run_layer(const std::string& layer, std::vector<Row>& x) const {
+    void run_layer(const std::string& layer, std::size_t window, std::vector<Row>& x) const {
         const auto linear = [&](const std::string& name, const Row& row) {
             return product(layer + name + ".weight", layer + name + ".bias", row);
         };
         std::vector<Row> q, k, v;
         for (std::size_t t = 0; t < x.size(); ++t) {
             const Row normed = norm(layer + "input_layernorm.weight", x[t]);
-            q.push_back(linear("self_attn.q_proj", normed));
-            k.push_back(linear("self_attn.k_proj", normed));
+            q.push_back(
+                norm_heads(layer + "self_attn.q_norm.weight", linear("self_attn.q_proj", normed)));
+            k.push_back(
+                norm_heads(layer + "self_attn.k_norm.weight", linear("self_attn.k_proj", normed)));
             v.push_back(linear("self_attn.v_proj", normed));
             rotate(q.back(), t);
             rotate(k.back(), t);
         }
         for (std::size_t t = 0; t < x.size(); ++t) {
-            add(x[t], linear("self_attn.o_proj", attend(q, k, v, t)));
+            add(x[t], linear("self_attn.o_proj", attend(q, k, v, t, window)));
             const Row normed = norm(layer + "post_attention_layernorm.weight", x[t]);
             Row gate = linear("mlp.gate_proj", normed);
             const Row up = linear("mlp.up_proj", normed);

@@ -58,6 +58,22 @@ TEST(Tensors, BiasesAndTheHeadFollowTheirFlags) {
     EXPECT_EQ(up->shape, (base::Shape{52}));
 }
 
+TEST(Tensors, QwenHasItsBiasesAndNorms) {
+    const auto qwen2 = tensors_of(config_with(family("qwen2")));
+    EXPECT_EQ(qwen2.size(), 1U + 3 * 12 + 2);
+    const auto* k = find(qwen2, "model.layers.1.self_attn.k_proj.bias");
+    ASSERT_NE(k, nullptr);
+    EXPECT_EQ(k->shape, (base::Shape{16}));
+    EXPECT_EQ(find(qwen2, "model.layers.1.self_attn.o_proj.bias"), nullptr);
+    const auto qwen3 = tensors_of(config_with(family("qwen3", {{"head_dim", 24}})));
+    EXPECT_EQ(qwen3.size(), 1U + 3 * 11 + 2);
+    for (const char* name : {"q_norm", "k_norm"}) { // one weight a dimension, for all heads
+        const auto* norm = find(qwen3, std::string("model.layers.2.self_attn.") + name + ".weight");
+        ASSERT_NE(norm, nullptr);
+        EXPECT_EQ(norm->shape, (base::Shape{24}));
+    }
+}
+
 TEST(Tensors, AFileWithExactlyTheseIsTakenInAnyOrder) {
     const ModelConfig config = config_with();
     auto stored = tensors_of(config);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass of random models against the definition in double, and what it promises about
 // memory, order, threads and empty packs.
+#include <cmath>
+#include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,20 +58,72 @@ TEST_P(Models, FollowTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     Transformer, Models,
-    ::testing::Values(Variant{"GroupedHeads", json::object()},
-                      Variant{"Tied", {{"tie_word_embeddings", true}}},
-                      Variant{"OddShapes",
-                              {{"hidden_size", 40},
-                               {"intermediate_size", 51},
-                               {"num_key_value_heads", 1},
-                               {"head_dim", 10}}},
-                      Variant{"AttentionBias", {{"attention_bias", true}}},
-                      Variant{"MlpBias", {{"mlp_bias", true}}},
-                      Variant{"HeadsWiderThanTheModel", {{"head_dim", 24}}},
-                      Variant{"Llama3Rope", {{"rope_scaling", llama3_rope()}}},
-                      Variant{"LargeEpsilon", {{"rms_norm_eps", 0.3}}},
-                      Variant{"OneLayer", {{"num_hidden_layers", 1}, {"num_key_value_heads", 4}}}),
+    ::testing::Values(
+        Variant{"GroupedHeads", json::object()}, Variant{"Tied", {{"tie_word_embeddings", true}}},
+        Variant{"OddShapes",
+                {{"hidden_size", 40},
+                 {"intermediate_size", 51},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 10}}},
+        Variant{"AttentionBias", {{"attention_bias", true}}},
+        Variant{"MlpBias", {{"mlp_bias", true}}},
+        Variant{"HeadsWiderThanTheModel", {{"head_dim", 24}}},
+        Variant{"Llama3Rope", {{"rope_scaling", llama3_rope()}}},
+        Variant{"LinearRope", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 3.0}}}}},
+        Variant{"YarnRope",
+                {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}, {"head_dim", 16}}},
+        Variant{"MistralWindow", family("mistral", {{"sliding_window", 9}})},
+        Variant{"MistralWindowOfOne", family("mistral", {{"sliding_window", 1}})},
+        Variant{"Qwen2WindowsByLayer", family("qwen2", {{"use_sliding_window", true},
+                                                        {"sliding_window", 5},
+                                                        {"max_window_layers", 1}})},
+        Variant{"Qwen3", family("qwen3", {{"head_dim", 24}})},
+        Variant{"Qwen3BiasesAndWindowsByLayer",
+                family("qwen3", {{"attention_bias", true},
+                                 {"use_sliding_window", true},
+                                 {"sliding_window", 70},
+                                 {"layer_types",
+                                  {"sliding_attention", "full_attention", "sliding_attention"}},
+                                 {"tie_word_embeddings", true}})},
+        Variant{"LargeEpsilon", {{"rms_norm_eps", 0.3}}},
+        Variant{"OneLayer", {{"num_hidden_layers", 1}, {"num_key_value_heads", 4}}}),
     [](const auto& variant) { return variant.param.name; });
+
+// d7, T10: the window counts the token itself; one that holds all keys is none, bit for bit.
+TEST(Transformer, T10WindowsCountTheTokenItself) {
+    const std::vector<std::int32_t> five = document(5, 3);
+    std::map<int, std::vector<float>> scores; // 0: null
+    for (const int window : {2, 3, 4, 5, 0}) {
+        const ModelConfig config = config_with(
+            family("mistral", {{"num_hidden_layers", 1},
+                               {"sliding_window", window > 0 ? json(window) : json()}}));
+        const Tensors tensors = random_tensors(config, 11, 0.4F);
+        scores[window] = TinyModel(config, tensors).score({five});
+        const std::vector<double> expected = Reference(config, tensors).score(five);
+        ASSERT_EQ(scores[window].size(), 4U);
+        for (std::size_t s = 0; s < 4; ++s) {
+            EXPECT_NEAR(scores[window][s], expected[s], 1e-5) << window << ", score " << s;
+        }
+    }
+    EXPECT_EQ(scores[5], scores[0]);
+    EXPECT_EQ(scores[4], scores[0]); // the last score is of four keys
+    for (const int window : {2, 3}) {
+        const auto n = static_cast<std::size_t>(window);
+        for (std::size_t s = 0; s < n; ++s) {
+            EXPECT_EQ(scores[window][s], scores[0][s]) << window;
+        }
+        EXPECT_GT(std::abs(scores[window][n] - scores[0][n]), 1e-3F) << window;
+    }
+}
+
+TEST(Transformer, T10LongDocumentsUnderAWindowThatHoldsThemKeepTheirBits) {
+    const auto scored = [](const json& window) {
+        const ModelConfig config = config_with(family("mistral", {{"sliding_window", window}}));
+        return TinyModel(config, random_tensors(config, 11, 0.4F)).score(documents);
+    };
+    EXPECT_EQ(scored(200), scored(nullptr));
+    EXPECT_NE(scored(198), scored(nullptr)); // the last score is of 199 keys
+}
 
 TEST(Transformer, HasTheSameBitsOnAnyNumberOfThreads) {
     const ModelConfig config = config_with();

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of two runs side by side, and the limits within which they may differ.
+
+Decides how each limit is judged; what is read and how it is shown is decided in the tool.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import h5py
+
+from .array_changes import ArrayChange
+from .results_file import attribute, columns, emulated_rate, prefetches
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of both runs; None where a file has none. `limit` names its option."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    limit: str = ""
+
+    @property
+    def change(self) -> float | None:
+        """B - A."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
+
+def read_figures(file: h5py.File) -> dict[tuple[str, str, str], float | None]:
+    """(name, unit, limit) -> value, for one file."""
+    found: dict[tuple[str, str, str], float | None] = {
+        (name, unit, ""): attribute(file, "score", name.replace(" ", "_"))
+        for name, unit in (
+            ("loss", "nat"),
+            ("perplexity", ""),
+            ("bits per byte", ""),
+            ("scored tokens", ""),
+        )
+    }
+    ranks, phases = columns(file.get("timing/ranks")), columns(file.get("timing/phases"))
+    run = dict(zip(map(str, phases.get("name", ())), phases.get("seconds_max", ()))).get("run")
+    passes = attribute(file, "timing/phases", "passes")
+    found["ranks", "", ""] = float(len(ranks["tokens"])) if "tokens" in ranks else None
+    tokens = ranks.get("tokens")
+    found["tokens computed", "", ""] = None if tokens is None else float(tokens.sum())
+    found["tokens/s", "", ""] = attribute(file, "timing/phases", "tokens_per_second")
+    found["run", "s", "time"] = None if run is None else float(run)
+    found["step", "s", ""] = None if run is None or not passes else float(run) / passes
+    for entry in prefetches(file):
+        found[f"exposed, {entry.direction}", "s", "exposed"] = entry.exposed_s
+        found[f"overlapped, {entry.direction}", "s", ""] = entry.overlapped_s
+    for name, column in (
+        ("peak resident", "peak_host_bytes"),
+        ("proportional", "proportional_bytes"),
+        ("on the device", "device_bytes"),
+    ):
+        limit = "" if name == "proportional" else "memory"
+        there = len(ranks.get(column, ())) > 0
+        found[f"memory, {name}", "MiB", limit] = ranks[column].max() / MIB if there else None
+    found["link emulated", "Gb/s", ""] = emulated_rate(file) * 8e-9
+    return found
+
+
+def side_by_side(a: h5py.File, b: h5py.File) -> list[Figure]:
+    """The figures that at least one of the files has, without what neither uses."""
+    one, two = read_figures(a), read_figures(b)
+    keys = list(dict.fromkeys([*one, *two]))
+    figures = [Figure(*key[:2], one.get(key), two.get(key), key[2]) for key in keys]
+    return [
+        figure
+        for figure in figures
+        if figure.a or figure.b or (figure.limit in ("exposed", "time") and figure.change == 0)
+    ]
+
+
+def array_faults(changes: list[ArrayChange]) -> Iterator[str]:
+    """What no option allows: other shapes, other documents, a score that only one file has."""
+    for change in changes:
+        if change.fault:
+            yield f"{change.name}: {change.fault}"
+        elif change.unmatched:
+            yield f"{change.name}: {change.unmatched} entries are a number in one file only"
+        elif change.name == "/score/offsets" and change.differ:
+            yield f"{change.name}: {change.differ} entries differ: these are other documents"
+
+
+def score_faults(
+    changes: list[ArrayChange], figures: list[Figure], options: argparse.Namespace
+) -> Iterator[str]:
+    """What is past the limits on numbers."""
+    by_name = {change.name: change for change in changes if not change.fault}
+    logprob, greedy = by_name.get("/score/logprob"), by_name.get("/score/greedy")
+    limit = options.max_logprob_difference
+    if limit is not None:
+        if logprob is None:
+            yield "--max-logprob-difference: there is no /score/logprob in both files to judge"
+        elif logprob.largest > limit:
+            yield (
+                f"--max-logprob-difference {limit:g}: |difference| {logprob.largest:.6g} nat at "
+                f"token {logprob.at[0]}"
+            )
+    limit = options.max_greedy_flips
+    if limit is not None and (greedy is None or greedy.differ > limit):
+        said = "no /score/greedy to judge" if greedy is None else f"{greedy.differ} flips"
+        yield f"--max-greedy-flips {limit:g}: {said}"
+    limit = options.max_loss_difference
+    if limit is not None:
+        yield from _loss_faults(by_name.get("/train/loss"), figures, limit)
+
+
+def _loss_faults(train: ArrayChange | None, figures: list[Figure], limit: float) -> Iterator[str]:
+    """The loss of a score, and of each step of a training."""
+    losses = [figure.change for figure in figures if figure.name == "loss"]
+    if train is not None:
+        losses.append(train.largest)
+    if not losses:
+        yield f"--max-loss-difference {limit:g}: the files have no loss to judge"
+    for change in losses:
+        if change is None or math.isnan(change) or abs(change) > limit:
+            said = "no number in both files" if change is None else f"changed by {change:+.6g} nat"
+            yield f"--max-loss-difference {limit:g}: {said}"
+
+
+def increase_faults(figures: list[Figure], options: argparse.Namespace) -> Iterator[str]:
+    """What has grown past the limits on times and memory: A x PERCENT / 100 and the slack."""
+    limits = {
+        "exposed": (options.max_exposed_increase, options.slack_seconds),
+        "time": (options.max_time_increase, options.slack_seconds),
+        "memory": (options.max_memory_increase, options.slack_mib),
+    }
+    tokens = next((figure for figure in figures if figure.name == "tokens computed"), None)
+    other_work = tokens is None or tokens.change != 0
+    for kind, (percent, slack) in limits.items():
+        if percent is None:
+            continue
+        option = f"--max-{kind}-increase {percent:g}"
+        bounded = [figure for figure in figures if figure.limit == kind]
+        if not bounded:
+            yield f"{option}: the files have no such figure to judge"
+            continue
+        if kind != "memory" and other_work:
+            yield f"{option}: the runs computed other tokens, so their times cannot be compared"
+            continue
+        for figure in bounded:
+            if figure.change is None:
+                yield f"{option}: {figure.name} stands in one file only"
+            elif figure.change > figure.a * percent / 100 + slack:
+                yield (
+                    f"{option}: {figure.name} grew from {figure.a:.4g} to {figure.b:.4g} "
+                    f"{figure.unit}, by more than {percent:g} % and {slack:g} {figure.unit}"
+                )

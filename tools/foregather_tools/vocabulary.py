@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tool needs to turn text into ids, out of a tokenizer.json or a weights file.
+
+Decides where tokenizer and config are read; how text is encoded is decided in text_encoder.py.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from .command_line import Refusal
+from .h5_text import read_text
+from .safetensors_folder import read_utf8
+from .text_encoder import TextEncoder
+
+
+@dataclass
+class Vocabulary:
+    """What turns text into ids; `encoder` is None where the input holds ids already."""
+
+    size: int
+    encoder: TextEncoder | None = None
+    sha256: str | None = None
+    config: dict[str, Any] | None = None
+    beside: Path | None = None
+
+
+def tokenizer_vocabulary(tokenizer: Path | None, weights: Path | None) -> Vocabulary:
+    """The vocabulary of a tokenizer.json if one is given, else that of a weights file, which brings
+    its config along.
+    """
+    config: dict[str, Any] = {}
+    if tokenizer is not None:
+        text = read_utf8(tokenizer)
+        encoder = TextEncoder(text, str(tokenizer))
+        size, beside = encoder.vocab_size, tokenizer.parent
+    else:
+        text, config = _read_weights(weights)
+        encoder, beside = TextEncoder(text, f"/tokenizer of {weights}"), None
+        size = config["vocab_size"]
+    return Vocabulary(
+        size, encoder, hashlib.sha256(text.encode("utf-8")).hexdigest(), config, beside
+    )
+
+
+def _read_weights(path: Path) -> tuple[str, dict[str, Any]]:
+    """Tokenizer text and config of a weights file."""
+    try:
+        with h5py.File(path) as file:
+            if "config" not in file:
+                raise Refusal(f"{path} is no weights file: it has no /config")
+            if "tokenizer" not in file:
+                raise Refusal(f"{path} holds no /tokenizer: give --tokenizer")
+            return read_text(file["tokenizer"]), json.loads(read_text(file["config"]))
+    except OSError as error:
+        raise Refusal(f"{path} cannot be read as HDF5: {error}") from None
