@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refuses pairs of values that cannot go together whatever the machine, model and build.
+// Refuses values that cannot go together, or can do nothing, whatever the machine, model and build.
 // What needs any of those is refused by the job.
 #include "conflicts.hpp"
 
@@ -44,6 +44,14 @@ std::vector<std::string> conflicts(const Deck& deck) {
            "comm.transport", "shared reads weights where they lie, so there is nothing to slow");
     refuse(s.output.require == "observed" && !s.output.timeline, "output.require",
            "output.timeline", "without a timeline nothing is observed");
+    if (s.data.window == 1) {
+        found.push_back(deck.where("data.window") +
+                        " = 1 can score nothing: a token alone has no context; set 2 or more, or 0 "
+                        "for whole documents");
+    }
+    refuse(s.data.window > 1 && s.data.stride >= s.data.window, "data.stride", "data.window",
+           "a stride of at most " + std::to_string(s.data.window - 1) +
+               " carries the token that the next window's first score needs");
     const std::string overwritten = "it would be overwritten";
     for (const char* input : {"model.weights", "data.tokens"}) {
         for (const char* output : {"output.file", "output.log"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refuses pairs of values that cannot go together whatever the machine, model and build.
+// Refuses values that cannot go together, or can do nothing, whatever the machine, model and build.
 // What needs any of those is refused by the job.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace foregather::deck {
 
-// One message for each pair, with the places of both keys.
+// One message for each, with the places of the keys.
 std::vector<std::string> conflicts(const Deck& deck);
 
 } // namespace foregather::deck

@@ -132,9 +132,12 @@ Clean clean_real(const Rule& rule, const std::string& value) {
     const bool is_rate = rule.kind == Kind::rate;
     std::optional<double> factor;
     if (fault != Fault::not_a_number) {
-        factor = is_rate ? factor_of(std::span<const Unit<double>>(rate_units), measure.unit)
-                         : factor_of(std::span<const Unit<double>>(time_units), measure.unit);
-        // A bare number is a time in seconds; a bare rate could be bits or bytes, so only 0 is.
+        const auto units = is_rate                   ? std::span<const Unit<double>>(rate_units)
+                           : rule.kind == Kind::real ? std::span<const Unit<double>>()
+                                                     : std::span<const Unit<double>>(time_units);
+        factor = factor_of(units, measure.unit);
+        // A bare number is itself or a time in seconds; a bare rate could be bits or bytes, so only
+        // 0 is.
         if (!factor && measure.unit.empty() && (!is_rate || measure.number == 0)) {
             factor = 1;
         }
@@ -202,6 +205,8 @@ std::string described(const Rule& rule) {
         return "a whole number, " + range_of(rule);
     case Kind::size:
         return "a size in whole bytes, KiB, MiB or GiB, " + range_of(rule) + " bytes";
+    case Kind::real:
+        return "a number, " + exact(rule.real_low) + " to " + exact(rule.real_high);
     case Kind::time:
         return "a time in s (also without unit), min or h, " + exact(rule.real_low) + " to " +
                exact(rule.real_high) + " s";
@@ -237,7 +242,7 @@ std::string written(const Rule& rule, Field field) {
     if (rule.kind == Kind::rate) {
         return number == 0 ? "0" : exact(number / 1e6) + " MB/s";
     }
-    return exact(number) + " s";
+    return rule.kind == Kind::real ? exact(number) : exact(number) + " s";
 }
 
 } // namespace foregather::deck

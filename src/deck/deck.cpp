@@ -68,13 +68,19 @@ public:
         const auto on_line = command_line.find(info.key);
         const bool overridden = on_line != command_line.end();
         if (!overridden && in_deck == deck.end()) {
-            return {info.key, info.default_text, info.default_text, "default",
-                    "",       info.default_text};
+            return {info.key, info.default_text, info.default_text,  "default",
+                    "",       info.default_text, plain_default(info)};
         }
         const Entry& entry = overridden ? on_line->second : in_deck->second;
-        return {info.key,          entry.value,
-                info.default_text, overridden ? "command line" : "deck",
-                entry.place,       checked(info.key, entry, variables)};
+        const std::string expanded_value = checked(info.key, entry, variables);
+        const auto plain = canonical_.find(info.key);
+        return {info.key,
+                entry.value,
+                info.default_text,
+                overridden ? "command line" : "deck",
+                entry.place,
+                expanded_value,
+                plain == canonical_.end() ? "" : plain->second};
     }
 
     void require(const KeyInfo& info, const std::string& deck_name) {
@@ -103,6 +109,10 @@ public:
     const std::map<std::string, std::string>& canonical() const { return canonical_; }
 
 private:
+    static std::string plain_default(const KeyInfo& info) {
+        return info.required ? "" : cleaned(find_row(info.key)->rule, info.default_text).canonical;
+    }
+
     // The value with its variables replaced; as it is where that cannot be done.
     std::string checked(const std::string& key, const Entry& entry, const Variables& variables) {
         const Rule& rule = find_row(key)->rule;
@@ -179,6 +189,15 @@ std::string Deck::effective_text() const {
                   (setting.expanded == setting.value ? "" : ", given as " + setting.value) + "\n";
     }
     return result;
+}
+
+std::string Deck::plain(std::string_view key) const {
+    for (const Setting& setting : settings_) {
+        if (setting.key == key) {
+            return setting.plain;
+        }
+    }
+    base::fail("asked for the value of " + printable(key) + ", which is no key of a deck");
 }
 
 std::string Deck::where(std::string_view key) const {

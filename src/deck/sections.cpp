@@ -33,6 +33,16 @@ constexpr Row rows[] = {
 
     {"data.tokens", [](Sections& s) -> Field { return &s.data.tokens; }, path(), "", "score",
      required, Mark::identity, "Token file."},
+    {"data.window", [](Sections& s) -> Field { return &s.data.window; }, whole(0, most_int),
+     "tokens", "score", optional, Mark::identity,
+     "Split documents into windows of this many tokens, positions from 0 in each; 0: none is "
+     "split. A token is scored once, in the window that gives it the longest context. At least 2, "
+     "and at most the model's positions."},
+    {"data.stride", [](Sections& s) -> Field { return &s.data.stride; }, whole(0, most_int),
+     "tokens", "score", optional, Mark::identity,
+     "Tokens from the start of one window to that of the next, at most data.window - 1; 0: "
+     "data.window - 1, so that one token is carried. Smaller strides give tokens more context and "
+     "cost more."},
     {"data.max_documents", [](Sections& s) -> Field { return &s.data.max_documents; },
      whole(0, most), "documents", "score", optional, Mark::identity,
      "Use this many documents from the start of the token file; 0: all."},
@@ -70,8 +80,12 @@ constexpr Row rows[] = {
      "slots, and rounds what is multiplied with them to bf16 too. auto: on cuda bf16 if the "
      "file's matrices are bf16, else fp32; on the host fp32."},
     {"fsdp.piece_bytes", [](Sections& s) -> Field { return &s.fsdp.piece_bytes; },
-     byte_size(0, most), "bytes", "score", optional, Mark::told,
+     byte_size(0, most), "bytes", "score", optional, Mark::identity,
      "Largest piece of the embedding and of the head; 0: the largest layer, at least 4 MiB."},
+    {"fsdp.gather_memory", [](Sections& s) -> Field { return &s.fsdp.gather_memory; },
+     byte_size(0, most), "bytes", "score", optional, Mark::told,
+     "Hard limit of a rank's memory for gathered weights; 0: none. fsdp.forward_prefetch is "
+     "clamped to what fits; where not even one unit fits, the job is refused."},
 
     {"comm.transport", [](Sections& s) -> Field { return &s.comm.transport; },
      one_of("auto mpi shared nccl"), "", "all", optional, Mark::told,
@@ -93,11 +107,34 @@ constexpr Row rows[] = {
      "Tokens of each rank and step. Whole documents are packed and none is padded; a longer "
      "document has a pack of its own."},
 
+    {"score.temperature", [](Sections& s) -> Field { return &s.score.temperature; },
+     real(1e-6, 1e6), "", "score", optional, Mark::identity,
+     "Divide logits by this before the softmax."},
+    {"score.entropy", [](Sections& s) -> Field { return &s.score.entropy; }, boolean(), "", "score",
+     optional, Mark::identity,
+     "Also store the entropy of the distribution predicted after each token, in nats."},
+    {"score.top_k", [](Sections& s) -> Field { return &s.score.top_k; }, whole(0, most_int),
+     "tokens", "score", optional, Mark::identity,
+     "Also store so many of the most likely tokens after each token, and their log-probabilities; "
+     "at most the vocabulary."},
+    {"score.hidden_states", [](Sections& s) -> Field { return &s.score.hidden_states; }, boolean(),
+     "", "score", optional, Mark::identity,
+     "Also store the hidden state of each token after the final norm."},
+    {"score.logits", [](Sections& s) -> Field { return &s.score.logits; }, boolean(), "", "score",
+     optional, Mark::identity,
+     "Also store the whole logits after each token, before score.temperature: for small models "
+     "and tests."},
+
     {"output.file", [](Sections& s) -> Field { return &s.output.file; }, path(), "", "all",
      required, Mark::free, "Results file."},
     {"output.existing", [](Sections& s) -> Field { return &s.output.existing; },
-     one_of("refuse replace"), "", "all", optional, Mark::free,
-     "What to do if the results file exists."},
+     one_of("refuse replace resume"), "", "all", optional, Mark::free,
+     "What to do if the results file exists. resume: go on with what an interrupted run left in "
+     "FILE.part, on any number of ranks; refused if tokens, weights or a key that can change a "
+     "score differ. Without such a file, an ordinary run."},
+    {"output.flush_every", [](Sections& s) -> Field { return &s.output.flush_every_s; },
+     duration(1e-3, 31536000), "s", "score", optional, Mark::free,
+     "Bring results to disk this often: what a killed run may lose."},
     {"output.timeline", [](Sections& s) -> Field { return &s.output.timeline; }, boolean(), "",
      "score", optional, Mark::told, "Record the spans of gathers and computes."},
     {"output.timeline_passes", [](Sections& s) -> Field { return &s.output.timeline_passes; },

@@ -16,7 +16,7 @@
 
 namespace foregather::deck {
 
-enum class Kind { choice, flag, text, path, whole, size, time, rate };
+enum class Kind { choice, flag, text, path, whole, size, time, rate, real };
 
 // What values a key takes.
 struct Rule {
@@ -24,7 +24,7 @@ struct Rule {
     std::string_view choices{}; // choice: words with a blank between
     std::int64_t low = 0;       // whole; size: bytes; text, path: least length in bytes
     std::int64_t high = 0;      // the same, inclusive
-    double real_low = 0;        // time: seconds; rate: bytes per second, 0 (off) also taken
+    double real_low = 0;        // time: seconds; rate: bytes per second, 0 (off) also taken; real
     double real_high = 0;       // the same, inclusive
 };
 
@@ -39,6 +39,7 @@ constexpr Rule byte_size(std::int64_t low, std::int64_t high) {
 }
 constexpr Rule duration(double low, double high) { return {Kind::time, "", 0, 0, low, high}; }
 constexpr Rule byte_rate(double low, double high) { return {Kind::rate, "", 0, 0, low, high}; }
+constexpr Rule real(double low, double high) { return {Kind::real, "", 0, 0, low, high}; }
 constexpr Rule line_of_text(std::int64_t least, std::int64_t high) {
     return {Kind::text, "", least, high};
 }

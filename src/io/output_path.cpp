@@ -43,10 +43,12 @@ void sync_to_disk(const std::string& path, int flags) {
 
 void DescriptorCloser::operator()(int descriptor) const noexcept { ::close(descriptor); }
 
-Descriptor claim(const std::string& part) {
-    Descriptor claimed(::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+Descriptor claim(const std::string& part, bool there) {
+    const int flags = O_RDWR | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL);
+    Descriptor claimed(::open(part.c_str(), flags, 0666));
     if (!claimed) {
-        base::refuse("cannot create " + part + ": " + reason() + "; is another run writing it?");
+        base::refuse((there ? "cannot open " : "cannot create ") + part + ": " + reason() +
+                     "; is another run writing it?");
     }
     // Shared, so that whoever watches may read the file meanwhile. A file system without locks is
     // no reason to refuse: then two runs of one name are the user's to avoid.
@@ -69,7 +71,7 @@ void refuse_unusable(const Output& output) {
     if (existing && !S_ISREG(existing->st_mode)) {
         base::refuse("results file " + output.path + " exists and is not a regular file");
     }
-    if (existing && !output.replace) {
+    if (existing && !output.replace && !output.resume) {
         base::refuse("results file " + output.path + " exists: set output.existing = replace, or " +
                      "name another output.file");
     }

@@ -9,12 +9,10 @@
 
 namespace foregather::io {
 
-std::string part_path(const std::string& path);
-
 // Creates PATH.part and marks it as being written for as long as the result lives:
-// refuse_unusable() of another run then refuses. Throws Error(refused) when it exists. For one
-// rank.
-Descriptor claim(const std::string& part);
+// refuse_unusable() of another run then refuses. Throws Error(refused) when it exists, or, if it is
+// to be `there`, when it does not. For one rank.
+Descriptor claim(const std::string& part, bool there = false);
 
 // Takes room for so many more bytes behind the end of PATH.part, or throws Error(failed) and leaves
 // it as it was. HDF5 gives back what it does not use; without room it would leave a file that does

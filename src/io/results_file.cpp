@@ -6,9 +6,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <type_traits>
@@ -21,6 +23,7 @@ namespace foregather::io {
 struct ResultsFile::Shared {
     File file;
     Dataset logprob, greedy, nll, scored_tokens, status, packs_done; // none without a ScoreLayout
+    Dataset entropy, top_tokens, top_logprobs, logits, hidden;       // only what was laid out
 };
 
 namespace {
@@ -49,11 +52,19 @@ Summary broadcast(const mesh::Control& control, const Summary& summary) {
 
 ResultsFile::ResultsFile(const mesh::Control& control, Output output,
                          const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
-                         const std::vector<Text>& texts)
+                         const std::vector<Text>& texts, const std::optional<Resumed>& resumed)
     : control_(control), output_(std::move(output)), part_path_(io::part_path(output_.path)) {
     control_.together([&] {
         if (control_.first()) {
-            create(score, tables, texts);
+            refuse_unusable(output_);
+            if (resumed) {
+                reopen(*resumed);
+            } else {
+                create(score, tables, texts);
+            }
+            if (score && score->tokens.has_bytes()) {
+                remember_bytes(score->tokens);
+            }
         }
     });
     note_ = control_.broadcast(note_);
@@ -73,7 +84,6 @@ ResultsFile::~ResultsFile() {
 
 void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
                          const std::vector<Text>& texts) {
-    refuse_unusable(output_);
     refuse_without_room(output_, score ? bytes_of(*score) : base::Bytes{});
     if (::unlink(part_path_.c_str()) == 0) {
         note_ = part_path_ + ", left by a run that did not end, was replaced";
@@ -90,9 +100,6 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     create_roomy_group(file, "/timing");
     if (score) {
         bytes_written_.add(lay_out(file, *score));
-        for (std::int64_t d = 0; score->tokens.has_bytes() && d < score->tokens.documents(); ++d) {
-            document_bytes_.push_back(score->tokens.bytes(d));
-        }
     }
     for (const Table& table : tables) {
         bytes_written_.add(write_table(file, table));
@@ -104,6 +111,22 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     close(file, part_path_);
 }
 
+void ResultsFile::reopen(const Resumed& resumed) {
+    claim_ = claim(part_path_, true);
+    File file = open_shared(part_path_, MPI_COMM_SELF);
+    write_start(file, resumed.start_number, resumed.start);
+    to_disk(file, part_path_);
+    close(file, part_path_);
+}
+
+void ResultsFile::remember_bytes(const TokenFile& tokens) {
+    for (std::int64_t d = 0; d < tokens.documents(); ++d) {
+        document_bytes_.push_back(tokens.bytes(d));
+    }
+}
+
+void publish_part(const Output& output) { publish(output); }
+
 void ResultsFile::open(bool with_score) {
     shared_ = std::make_unique<Shared>();
     shared_->file = open_shared(part_path_, control_.comm());
@@ -114,6 +137,17 @@ void ResultsFile::open(bool with_score) {
         return Dataset(check(H5Dopen2(shared_->file.handle(), path, H5P_DEFAULT),
                              "open " + std::string(path) + " of " + part_path_));
     };
+    const auto if_there = [&](const char* path) {
+        return check(H5Lexists(shared_->file.handle(), path, H5P_DEFAULT),
+                     "look for " + part_path_) > 0
+                   ? dataset(path)
+                   : Dataset();
+    };
+    shared_->entropy = if_there(score_path::entropy);
+    shared_->top_tokens = if_there(score_path::top_tokens);
+    shared_->top_logprobs = if_there(score_path::top_logprobs);
+    shared_->logits = if_there(score_path::logits);
+    shared_->hidden = if_there(score_path::hidden);
     shared_->greedy = dataset(score_path::greedy);
     shared_->nll = dataset(score_path::nll);
     shared_->scored_tokens = dataset(score_path::scored_tokens);
@@ -150,6 +184,45 @@ void ResultsFile::write_score(std::int64_t first_token, base::View<const float> 
     write(target.greedy, first_token, greedy, score_path::greedy);
 }
 
+template <class T>
+void ResultsFile::write_matrix(const Dataset& dataset, std::int64_t first, std::int64_t rows,
+                               base::View<const T> values, const char* path) {
+    if (values.empty()) {
+        return;
+    }
+    if (!dataset) {
+        base::fail(part_path_ + " was laid out without " + path);
+    }
+    const base::Shape shape = shape_of(dataset, path);
+    Block block{{first}, {rows}};
+    if (shape.size() == 2) {
+        block.start.push_back(0);
+        block.count.push_back(shape[1]);
+    }
+    if (base::elements_of(block.count) != std::ssize(values)) {
+        base::fail(std::to_string(values.size()) + " values do not fill " + std::to_string(rows) +
+                   " rows of " + path);
+    }
+    for_each_piece(block, sizeof(T), default_piece_bytes,
+                   [&](const Block& piece, base::Elements position) {
+                       write_block(dataset, native_type<T>(), piece,
+                                   reinterpret_cast<const std::byte*>(values.data() + position),
+                                   part_path_ + ": " + path);
+                   });
+    bytes_written_.add(static_cast<std::int64_t>(values.size_bytes()));
+}
+
+void ResultsFile::write_rows(std::int64_t first_token, std::int64_t rows,
+                             const RowResults& results) {
+    const Shared& to = scores();
+    write_matrix(to.entropy, first_token, rows, results.entropy, score_path::entropy);
+    write_matrix(to.top_tokens, first_token, rows, results.top_tokens, score_path::top_tokens);
+    write_matrix(to.top_logprobs, first_token, rows, results.top_logprobs,
+                 score_path::top_logprobs);
+    write_matrix(to.logits, first_token, rows, results.logits, score_path::logits);
+    write_matrix(to.hidden, first_token, rows, results.hidden, score_path::hidden);
+}
+
 void ResultsFile::write_documents(std::int64_t first, base::View<const double> nll,
                                   base::View<const std::int64_t> scored_tokens,
                                   base::View<const std::uint8_t> status) {
@@ -175,12 +248,38 @@ void ResultsFile::flush() {
     control_.together([&] { to_disk(shared().file, part_path_); });
 }
 
-Summary ResultsFile::summarise() {
+DocumentStatus status_of(std::int64_t scored_tokens, double nll) {
+    return scored_tokens == 0   ? DocumentStatus::nothing_to_score
+           : std::isfinite(nll) ? DocumentStatus::scored
+                                : DocumentStatus::not_finite;
+}
+
+void ResultsFile::add_up(const SplitDocument& document) {
+    constexpr base::Elements at_once = base::Elements{1} << 20;
+    std::vector<float> logprob;
+    double nll = 0; // in the order of tokens
+    for (base::Elements first = document.scored.begin; first < document.scored.end;
+         first += at_once) {
+        logprob.resize(static_cast<std::size_t>(std::min(at_once, document.scored.end - first)));
+        read_range(scores().logprob, first, base::View<float>(logprob), score_path::logprob);
+        for (const float one : logprob) {
+            nll -= static_cast<double>(one);
+        }
+    }
+    const std::int64_t n = std::max<std::int64_t>(document.scored.size(), 0);
+    const auto status = static_cast<std::uint8_t>(status_of(n, nll));
+    write_documents(document.document, {&nll, 1}, {&n, 1}, {&status, 1});
+}
+
+Summary ResultsFile::summarise(const std::vector<SplitDocument>& split) {
     flush();
     Summary summary;
     control_.together([&] {
         if (control_.first()) {
             const Shared& stored = scores();
+            for (const SplitDocument& document : split) {
+                add_up(document);
+            }
             const std::int64_t documents = shape_of(stored.nll, score_path::nll)[0];
             summary = io::summarise({stored.nll, stored.scored_tokens, stored.status}, documents,
                                     document_bytes_);
@@ -209,6 +308,13 @@ void ResultsFile::complete(const std::optional<Summary>& summary, const std::vec
                            const std::vector<Text>& texts) {
     reserve(part_path_, room_for(tables, texts));
     File file = open_shared(part_path_, MPI_COMM_SELF);
+    // A run that was killed when it came to this has left some of them in their places.
+    for (const Table& table : tables) {
+        displace(file, table.path);
+    }
+    for (const Text& text : texts) {
+        displace(file, text.path);
+    }
     {
         std::vector<Unplaced> made; // closed before the file is
         for (const Table& table : tables) {

@@ -17,8 +17,8 @@ std::vector<std::byte> bytes_of_one(T value) {
     return {bytes.begin(), bytes.end()};
 }
 
-// Everything but offsets and ids, whose values are known.
-std::vector<Layout> empty_layouts(const ScoreLayout& score) {
+// What is stored of every run.
+std::vector<Layout> plain_layouts(const ScoreLayout& score) {
     const base::Shape tokens{score.tokens.tokens()}, documents{score.tokens.documents()};
     const auto not_run = static_cast<std::uint8_t>(DocumentStatus::not_run);
     return {
@@ -67,6 +67,54 @@ std::vector<Layout> empty_layouts(const ScoreLayout& score) {
          {"pack"},
          {}},
     };
+}
+
+// What is predicted after each token, as far as it is asked for.
+void add_row_layouts(const ScoreLayout& score, std::vector<Layout>& layouts) {
+    const std::string which =
+        " of the distribution predicted after each token, in the window that scores the token "
+        "after it (where that is not scored: in the one that gives the token the longest context)";
+    const std::vector<std::byte> unknown = bytes_of_one(std::numeric_limits<float>::quiet_NaN());
+    const auto add = [&](const char* path, hid_t type, std::int64_t columns, const char* units,
+                         const std::string& long_name, const char* label,
+                         const std::vector<std::byte>& fill) {
+        if (columns > 0) {
+            layouts.push_back(
+                {path,
+                 type,
+                 {score.tokens.tokens(), columns},
+                 units,
+                 long_name + "; " + (type == H5T_IEEE_F32LE ? "NaN" : "-1") + " where not computed",
+                 {"token", label},
+                 fill});
+        }
+    };
+    if (score.entropy) {
+        layouts.push_back({score_path::entropy,
+                           H5T_IEEE_F32LE,
+                           {score.tokens.tokens()},
+                           "nat",
+                           "entropy" + which + ", after temperature; NaN where not computed",
+                           {"token"},
+                           unknown});
+    }
+    add(score_path::top_tokens, H5T_STD_I32LE, score.top_k, "1",
+        "most likely tokens" + which + ", the most likely first, of equal ones the lower id",
+        "rank", bytes_of_one(std::int32_t{-1}));
+    add(score_path::top_logprobs, H5T_IEEE_F32LE, score.top_k, "nat",
+        "log-probabilities of top_token, after temperature", "rank", unknown);
+    add(score_path::logits, H5T_IEEE_F32LE, score.vocabulary, "1",
+        "logits" + which + ", before temperature", "vocabulary", unknown);
+    add(score_path::hidden, H5T_IEEE_F32LE, score.width, "1",
+        "hidden state after the final norm, from which the head makes the logits" + which, "width",
+        unknown);
+}
+
+// Everything but offsets and ids, whose values are known.
+std::vector<Layout> empty_layouts(const ScoreLayout& score) {
+    std::vector<Layout> layouts = plain_layouts(score);
+    add_row_layouts(score, layouts);
+    return layouts;
 }
 
 std::int64_t stored_bytes(const Layout& layout) {

@@ -12,6 +12,11 @@ namespace foregather::io {
 namespace score_path {
 inline constexpr const char* logprob = "/score/logprob";
 inline constexpr const char* greedy = "/score/greedy";
+inline constexpr const char* entropy = "/score/entropy";
+inline constexpr const char* top_tokens = "/score/top_token";
+inline constexpr const char* top_logprobs = "/score/top_logprob";
+inline constexpr const char* logits = "/score/logits";
+inline constexpr const char* hidden = "/score/hidden_states";
 inline constexpr const char* offsets = "/score/offsets";
 inline constexpr const char* id = "/score/id";
 inline constexpr const char* nll = "/score/document_nll";

@@ -175,6 +175,13 @@ void place(const File& file, const Unplaced& made) {
     link(made.object.handle(), file.handle(), made.path, made.path);
 }
 
+void displace(const File& file, const std::string& path) {
+    if (check(H5Lexists(file.handle(), path.c_str(), H5P_DEFAULT), "look for " + path) > 0) {
+        check(H5Ldelete(file.handle(), path.c_str(), H5P_DEFAULT), "replace " + path);
+        check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush what replaced " + path);
+    }
+}
+
 void create_roomy_group(const File& file, const std::string& path) {
     const Plist creation = timeless(H5P_GROUP_CREATE);
     check(H5Pset_link_phase_change(creation.handle(), roomy_links, roomy_links),

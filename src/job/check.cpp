@@ -13,7 +13,10 @@
 #include <foregather/mesh/window.hpp>
 #include <foregather/schedule/schedule.hpp>
 
+#include "pass_loop.hpp"
 #include "paths.hpp"
+#include "resume.hpp"
+#include "row_results.hpp"
 #include "settle.hpp"
 #include "version.hpp"
 
@@ -81,6 +84,31 @@ std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) 
     return uses.size() > printable_uses ? text : text + describe(schedule, names, printed_steps);
 }
 
+std::string work_text(const PackPlan& packs, std::int64_t to_do, std::int64_t passes) {
+    return "work: " + std::to_string(packs.documents) + " documents, " +
+           (packs.cut.window > 0 ? std::to_string(packs.windows) + " windows, " : "") +
+           std::to_string(packs.tokens) + " tokens, " + std::to_string(to_do) + " packs, " +
+           std::to_string(passes) + " passes\n";
+}
+
+// Where results would go: what is there, and whether there is room for what is not.
+Resume check_output(const deck::Deck& deck, Inputs& inputs, const io::ScoreLayout& results) {
+    const deck::Sections& s = deck.sections();
+    const io::Output output{s.output.file, s.output.existing == "replace", s.job.title,
+                            s.output.existing == "resume"};
+    refuse_unusable(output);
+    Resume resume;
+    if (output.resume) {
+        inputs.tokens_sha256 = io::sha256_of_file(inputs.tokens->path());
+        resume =
+            look_for_earlier(deck, output, identity_of(deck, inputs, {}), results.packs, false);
+    }
+    if (resume.state == Resume::State::anew) {
+        refuse_without_room(output, io::bytes_of(results));
+    }
+    return resume;
+}
+
 } // namespace
 
 std::string version_text() {
@@ -97,11 +125,9 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const deck::Sections& s = deck.sections();
     refuse_overlaps(deck, deck_path);
     const Layout layout = lay_out(deck, ranks, ranks_per_node);
-    const Inputs inputs = open_inputs(deck, true);
-    const io::Output output{s.output.file, s.output.existing == "replace", s.job.title};
-    refuse_unusable(output);
-    const io::ScoreLayout results{*inputs.tokens, std::ssize(inputs.packs.packs)};
-    refuse_without_room(output, io::bytes_of(results));
+    Inputs inputs = open_inputs(deck, true);
+    const io::ScoreLayout results = score_layout(inputs, s.score);
+    const Resume resume = check_output(deck, inputs, results);
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
     const ParamType param = choose_param_type(s.fsdp.param_dtype, device.kind, *inputs.weights);
@@ -115,37 +141,39 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
         choose_transport(deck, host ? "mpi" : "nccl", host, group,
                          groups * base::bytes_of(arena.whole_elements, param.type));
     const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
-    const int depth = s.fsdp.forward_prefetch;
-    const MemoryPlan plan = plan_memory(inputs.config, inputs.chain, layout.group, transport, depth,
-                                        inputs.packs, threads, param.type);
+    const Depth depth = choose_depth(deck, inputs.chain, layout.group, transport, param.type);
+    const Work work{inputs.packs, s.score, threads, param.type};
+    const MemoryPlan plan =
+        plan_memory(inputs.config, inputs.chain, layout.group, transport, depth.units, work);
     deck::Ledger ledger(deck);
-    const int in_force = plan.slots > 0 ? plan.slots - 1 : depth;
-    settle_before(ledger, deck, transport, inputs, in_force);
+    settle_before(ledger, deck, transport, inputs, depth);
     ledger.refuse_if_strict();
 
-    const std::int64_t passes = (results.packs + layout.ranks - 1) / layout.ranks;
+    const std::int64_t to_do = std::ssize(packs_to_do(resume, results.packs));
+    const std::int64_t passes = PassLoop::passes(to_do, layout.ranks);
     std::string text = deck.effective_text() + "\n";
     text += "ranks: " + std::to_string(layout.ranks) + ", " + std::to_string(layout.per_node) +
             " on a node, shard groups of " + std::to_string(layout.group) + "; " + device.kind +
             " (" + device.why + "), " + std::to_string(threads) + " threads a rank\n";
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
-    text += "work: " + std::to_string(inputs.packs.documents) + " documents, " +
-            std::to_string(inputs.packs.tokens) + " tokens, " + std::to_string(results.packs) +
-            " packs, " + std::to_string(passes) + " passes\n";
+    text += work_text(inputs.packs, to_do, passes);
     text += memory_text(plan, layout);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
     const int smaller =
-        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
-                                 inputs.packs, threads, param.type, layout.per_node, node_memory());
+        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group,
+                                 depth.units, work, layout.per_node, node_memory());
     if (smaller > 0) {
         text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
                 (smaller == 1 ? "no gathers are needed then\n"
                               : "gathers then stay among fewer ranks\n");
     }
+    std::vector<std::string> depth_notes;
     if (moves(transport)) {
-        text += schedule_text(inputs, passes, depth);
+        text += schedule_text(inputs, passes, depth.units);
+        depth_notes = note_of(depth, deck);
     }
-    for (const auto& notes : {inputs.notes, ledger.inert_notes(), ledger.clamp_notes()}) {
+    for (const auto& notes :
+         {resume.notes, inputs.notes, depth_notes, ledger.inert_notes(), ledger.clamp_notes()}) {
         for (const std::string& note : notes) {
             text += "note: " + note + "\n";
         }

@@ -39,11 +39,12 @@ struct RankFigures { // trivially copyable: it travels as bytes
     std::int64_t waited = 0, freed = 0, order_wrong = 0;
     double begun_ahead = 0, begun_share = 0, late_median_s = 0, late_p95_s = 0, overlapped_s = 0;
     std::array<char, 200> reason{};
-    std::int64_t packs = 0, tokens = 0, scored = 0;
+    std::int64_t packs = 0, tokens = 0, scored = 0, head_rows = 0;
     std::int64_t peak_host_bytes = 0, proportional_bytes = 0, device_bytes = 0;
     std::int64_t bytes_read = 0, bytes_received = 0, bytes_written = 0;
     std::int64_t threads = 0, threads_seen = 0, allocations_while_running = 0;
     double longest_gather_s = 0, longest_silence_s = 0, longest_standstill_s = 0;
+    double entropy_sum = 0;        // over rows where it is finite, nat
     double gather_bytes_per_s = 0; // received / time of the gathers
 };
 

@@ -29,6 +29,22 @@ std::string compare_tokenizers(const deck::Deck& deck, const io::WeightsFile& we
     return differ + "; accepted, as data.any_tokenizer = true";
 }
 
+// What a deck may ask of one model and not of another.
+void refuse_beyond_model(const deck::Deck& deck, const model::ModelConfig& config) {
+    const deck::Sections& s = deck.sections();
+    const auto refuse = [&](const char* key, std::int64_t value, const std::string& most) {
+        base::refuse(deck.where(key) + " = " + std::to_string(value) + " is out of range: " + most);
+    };
+    if (s.data.window > config.positions) {
+        refuse("data.window", s.data.window,
+               "the model has " + std::to_string(config.positions) + " positions");
+    }
+    if (s.score.top_k > config.vocabulary) {
+        refuse("score.top_k", s.score.top_k,
+               "the vocabulary has " + std::to_string(config.vocabulary) + " tokens");
+    }
+}
+
 } // namespace
 
 Inputs open_inputs(const deck::Deck& deck, bool check_ids) {
@@ -47,12 +63,15 @@ Inputs open_inputs(const deck::Deck& deck, bool check_ids) {
     if (!note.empty()) {
         in.notes.push_back(note);
     }
-    in.packs = make_packs(*in.tokens, s.batch.tokens, s.data.max_documents, in.config.positions);
-    if (in.packs.long_documents > 0) {
-        in.notes.push_back(
-            std::to_string(in.packs.long_documents) + " documents are longer than batch.tokens = " +
-            std::to_string(s.batch.tokens) + ": each has a pack of its own, the longest " +
-            std::to_string(in.packs.longest) + " tokens");
+    refuse_beyond_model(deck, in.config);
+    in.packs = make_packs(*in.tokens, s.batch.tokens, s.data.max_documents, in.config.positions,
+                          make_cut(s.data.window, s.data.stride));
+    if (in.packs.long_windows > 0) {
+        in.notes.push_back(std::to_string(in.packs.long_windows) +
+                           (s.data.window > 0 ? " windows" : " documents") +
+                           " are longer than batch.tokens = " + std::to_string(s.batch.tokens) +
+                           ": each has a pack of its own, the longest " +
+                           std::to_string(in.packs.longest) + " tokens");
     }
     if (check_ids) {
         in.tokens->check_ids(in.config.vocabulary);

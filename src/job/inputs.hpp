@@ -23,12 +23,14 @@ struct Inputs {
     model::ModelConfig config;
     model::Chain chain;
     PackPlan packs;
+    std::string tokens_sha256; // of the file; empty until a rank needs it
     std::vector<std::string>
         notes; // what the user should be told: defaults taken, an absent tokenizer
 };
 
 // Opens both files and checks them against each other, the config and the deck. check_ids: also
-// read every token id once (one rank does). Not collective. Throws Error(refused).
+// read every token id once (one rank does). Not collective. Throws
+// Error(refused).
 Inputs open_inputs(const deck::Deck& deck, bool check_ids);
 
 } // namespace foregather::job

@@ -14,8 +14,37 @@
 #include <foregather/shard/layout.hpp>
 
 #include "limits.hpp"
+#include "row_results.hpp"
 
 namespace foregather::job {
+namespace {
+
+[[noreturn]] void refuse_gather_memory(const deck::Deck& deck, const model::Chain& chain,
+                                       const shard::ArenaPlan& arena, base::DType weights) {
+    const auto padded = [&](std::size_t unit) { return arena.units[unit].layout.padded(); };
+    std::size_t largest = 0;
+    base::Elements largest_layer = 0;
+    for (std::size_t u = 0; u < chain.units.size(); ++u) {
+        largest = padded(u) > padded(largest) ? u : largest;
+        if (chain.units[u].name.starts_with("layer.")) {
+            largest_layer = std::max(largest_layer, padded(u));
+        }
+    }
+    const std::int64_t layer = base::bytes_of(largest_layer, weights).count;
+    const std::int64_t all = base::bytes_of(padded(largest), weights).count;
+    std::string text = deck.where("fsdp.gather_memory") + " = " +
+                       std::to_string(deck.sections().fsdp.gather_memory.count) +
+                       " bytes does not hold the largest unit, " + chain.units[largest].name +
+                       ", of " + std::to_string(all) + " bytes; allow that many";
+    if (padded(largest) > largest_layer) {
+        text += ", or set fsdp.piece_bytes to that of a layer (" + std::to_string(layer) +
+                " bytes) or less, which cuts embedding and head smaller";
+    }
+    base::refuse(text + ", or comm.transport = shared on one node, which gathers nothing");
+}
+
+} // namespace
+
 std::string in_words(base::Bytes bytes) {
     const auto n = static_cast<double>(bytes.count);
     char text[32];
@@ -97,8 +126,10 @@ ParamType choose_param_type(const std::string& asked, const std::string& device_
 }
 
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                       const Transport& transport, int depth, const PackPlan& packs, int threads,
-                       base::DType weights) {
+                       const Transport& transport, int depth, const Work& work) {
+    const PackPlan& packs = work.packs;
+    const model::HeadWants wants = head_wants(work.asked);
+    const base::DType weights = work.weights;
     const shard::ArenaPlan arena(chain.units, ranks);
     MemoryPlan plan;
     const auto held = [&](base::Elements n) { return base::bytes_of(n, weights); };
@@ -114,28 +145,76 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
     }
+    plan.rows.push_back({"activations",
+                         model::Transformer::activation_bytes(
+                             config, {packs.most_tokens, packs.longest, work.weights, wants}),
+                         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
     plan.rows.push_back(
-        {"activations",
-         model::Transformer::activation_bytes(config, {packs.most_tokens, packs.longest, weights}),
-         "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
-    plan.rows.push_back({"kernel scratch", threads * kernels::host_scratch_bytes,
-                         std::to_string(threads) + (threads == 1 ? " thread" : " threads")});
+        {"kernel scratch", work.threads * kernels::host_scratch_bytes,
+         std::to_string(work.threads) + (work.threads == 1 ? " thread" : " threads")});
     plan.rows.push_back(
         {"inputs and results", {2 * packs.most_tokens * bytes_per_pack_token}, "two passes"});
+    if (work.asked.more()) {
+        // On the device once, on the host for each of two passes.
+        plan.rows.push_back(
+            {"what is asked for",
+             3 * packs.most_rows * bytes_of_row(wants, config.vocabulary, config.width),
+             "entropy, top tokens, hidden states, logits of up to " +
+                 std::to_string(packs.most_rows) + " tokens, three times"});
+    }
     plan.rows.push_back({"load staging", {staging_bytes}, "while loading"});
     return plan;
 }
 
+Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
+                   const Transport& transport, base::DType weights) {
+    const deck::FsdpSection& fsdp = deck.sections().fsdp;
+    const auto in_chain = [&](int depth) {
+        return schedule::Schedule(chain.unit_order(), 1, depth).depth();
+    };
+    Depth depth{in_chain(fsdp.forward_prefetch), ""};
+    if (depth.units < fsdp.forward_prefetch) {
+        depth.why = "the model has " + std::to_string(chain.units.size()) +
+                    " units: no more than " + std::to_string(depth.units) +
+                    " can be ahead of the one in use";
+    }
+    if (!moves(transport) || fsdp.gather_memory.count == 0) {
+        return depth;
+    }
+    const shard::ArenaPlan arena(chain.units, ranks);
+    const base::Bytes slot = base::bytes_of(arena.largest_unit, weights);
+    const std::int64_t slots = fsdp.gather_memory.count / slot.count;
+    if (slots == 0) {
+        refuse_gather_memory(deck, chain, arena, weights);
+    }
+    if (slots - 1 < depth.units) {
+        depth = {static_cast<int>(slots - 1),
+                 "fsdp.gather_memory = " + std::to_string(fsdp.gather_memory.count) +
+                     " bytes holds " + std::to_string(slots) +
+                     (slots == 1 ? " slot of " : " slots of ") + std::to_string(slot.count) +
+                     " bytes, one of them for the unit in use"};
+    }
+    return depth;
+}
+
+std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck) {
+    const std::string place = deck.where("fsdp.forward_prefetch");
+    if (depth.why.empty() || !place.starts_with("default:")) {
+        return {};
+    }
+    return {place + " = " + std::to_string(deck.sections().fsdp.forward_prefetch) +
+            " is clamped to " + std::to_string(depth.units) + ": " + depth.why};
+}
+
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                             int group, int depth, const PackPlan& packs, int threads,
-                             base::DType weights, int ranks_on_node, base::Bytes memory) {
+                             int group, int depth, const Work& work, int ranks_on_node,
+                             base::Bytes memory) {
     for (int size = 1; size < group; ++size) {
         if (ranks % size != 0) {
             continue;
         }
         const Transport transport{size == 1 ? "none" : "mpi", ""};
-        const base::Bytes need =
-            plan_memory(config, chain, size, transport, depth, packs, threads, weights).total();
+        const base::Bytes need = plan_memory(config, chain, size, transport, depth, work).total();
         if (ranks_on_node * need.count <= memory.count / 5 * 4) {
             return size;
         }

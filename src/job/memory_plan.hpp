@@ -28,6 +28,15 @@ struct Transport {
     std::string name; // "none", "shared", "mpi", "nccl"
     std::string why;
 };
+
+// What a rank computes in one pass, as far as memory goes.
+struct Work {
+    const PackPlan& packs;
+    const deck::ScoreSection& asked;
+    int threads = 1;
+    base::DType weights = base::DType::f32; // of the gathered ones
+};
+
 // Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes,
 // shared with a link rate, shared without room, a transport of another backend.
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
@@ -49,8 +58,19 @@ struct MemoryPlan {
     base::Bytes total() const;
 };
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                       const Transport& transport, int depth, const PackPlan& packs, int threads,
-                       base::DType weights);
+                       const Transport& transport, int depth, const Work& work);
+
+// fsdp.forward_prefetch, as far as the model's units and fsdp.gather_memory let it be.
+struct Depth {
+    int units = 0;   // gathered ahead
+    std::string why; // it is less than asked for; "" if it is not
+};
+// A clamped default in words, to be told (the ledger tells of keys that were set); else nothing.
+std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck);
+// Throws Error(refused), with the numbers and what to do, if gather_memory holds not even the
+// largest unit.
+Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
+                   const Transport& transport, base::DType weights);
 
 // The type in which weights are gathered and multiplied, and why: fsdp.param_dtype, or what `auto`
 // becomes on a kind of device.
@@ -68,8 +88,8 @@ std::string in_words(base::Bytes bytes);
 // below `group` does. node_memory: of a node, shared by ranks_on_node ranks; a fifth is left to
 // others.
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
-                             int group, int depth, const PackPlan& packs, int threads,
-                             base::DType weights, int ranks_on_node, base::Bytes node_memory);
+                             int group, int depth, const Work& work, int ranks_on_node,
+                             base::Bytes node_memory);
 
 base::Bytes node_memory();
 

@@ -20,21 +20,19 @@ base::View<const T> view(const std::vector<T>& values) {
 } // namespace
 
 PassLoop::PassLoop(const Parts& parts)
-    : p_(parts), passes_(passes(parts.inputs.packs, parts.control.size())) {
+    : p_(parts), results_(parts.backend.device(), head_wants(parts.sections.score),
+                          parts.sections.score.more() ? parts.inputs.packs.most_rows
+                                                      : parts.inputs.packs.most_tokens,
+                          parts.inputs.config.vocabulary, parts.inputs.config.width),
+      passes_(passes(std::ssize(parts.to_do), parts.control.size())) {
     device::Device& device = p_.backend.device();
     const base::Elements t = p_.inputs.packs.most_tokens;
-    std::int64_t most_documents = 0;
-    for (const Pack& pack : p_.inputs.packs.packs) {
-        most_documents = std::max(most_documents, pack.documents);
-    }
     for (Flight& f : flights_) {
         f.ids = {device, t, "token ids"};
         f.positions = {device, t, "positions"};
-        f.offsets = {device, most_documents + 1, "document offsets"};
+        f.offsets = {device, p_.inputs.packs.most_windows + 1, "document offsets"};
         f.rows = {device, t, "scored rows"};
         f.targets = {device, t, "targets"};
-        f.device_logprob = {device, t, "log-probabilities"};
-        f.device_greedy = {device, t, "greedy marks"};
         f.done = device.event();
     }
 }
@@ -66,17 +64,18 @@ void PassLoop::run(RankFigures& figures) {
 
 void PassLoop::enqueue(std::int64_t pass) {
     Flight& f = flight(pass);
-    const std::int64_t pack = pass * p_.control.size() + p_.control.rank();
-    const auto& packs = p_.inputs.packs.packs;
-    f.pack = pack < std::ssize(packs) ? &packs[static_cast<std::size_t>(pack)] : nullptr;
-    f.inputs = f.pack != nullptr ? std::move(f.inputs) : PackInputs{{}, {}, {0}, {}, {}};
-    if (f.pack != nullptr) {
-        fill(f.inputs, *f.pack, *p_.inputs.tokens);
+    const std::int64_t turn = pass * p_.control.size() + p_.control.rank();
+    const PackPlan& plan = p_.inputs.packs;
+    f.pack = nullptr;
+    if (turn < std::ssize(p_.to_do)) {
+        const std::int64_t pack = p_.to_do[static_cast<std::size_t>(turn)];
+        f.pack = &plan.packs[static_cast<std::size_t>(pack)];
+        fill(f.inputs, *f.pack, *p_.inputs.tokens, plan.cut, p_.sections.score.more());
+    } else {
+        f.inputs = PackInputs{{}, {}, {0}, {}, {}, {}};
     }
     const auto t = std::ssize(f.inputs.ids);
     const auto s = std::ssize(f.inputs.rows);
-    f.logprob.resize(static_cast<std::size_t>(s));
-    f.greedy.resize(static_cast<std::size_t>(s));
     device::Device& device = p_.backend.device();
     device::Stream& compute = p_.compute;
     const auto upload = [&](const std::vector<std::int32_t>& from, const auto& to) {
@@ -91,16 +90,15 @@ void PassLoop::enqueue(std::int64_t pass) {
         return base::View<const std::int32_t>(buffer.first(n));
     };
     p_.source.begin_pass(t > 0);
-    p_.transformer.forward(p_.source,
-                           {view_of(f.ids, t), view_of(f.positions, t),
-                            view_of(f.offsets, std::ssize(f.inputs.offsets)), view_of(f.rows, s),
-                            view_of(f.targets, s), f.device_logprob.first(s),
-                            f.device_greedy.first(s)},
-                           p_.backend.kernels(), compute);
-    device.copy_out(base::View<const float>(f.device_logprob.first(s)),
-                    base::View<float>(f.logprob), compute);
-    device.copy_out(base::View<const std::uint8_t>(f.device_greedy.first(s)),
-                    base::View<std::uint8_t>(f.greedy), compute);
+    model::PackView what{view_of(f.ids, t),
+                         view_of(f.positions, t),
+                         view_of(f.offsets, std::ssize(f.inputs.offsets)),
+                         view_of(f.rows, s),
+                         view_of(f.targets, s),
+                         {}};
+    results_.point(what, s);
+    p_.transformer.forward(p_.source, what, p_.backend.kernels(), compute);
+    results_.copy_out(f.results, s, device, compute);
     f.done->record(compute);
 }
 
@@ -128,40 +126,71 @@ void PassLoop::fetch(std::int64_t pass, RankFigures& figures) {
 
 void PassLoop::write(const Flight& f, RankFigures& figures) {
     const Pack& pack = *f.pack;
-    std::vector<float> logprob(static_cast<std::size_t>(pack.tokens),
+    std::vector<float> logprob(static_cast<std::size_t>(pack.own.size()),
                                std::numeric_limits<float>::quiet_NaN());
     std::vector<std::uint8_t> greedy(logprob.size());
-    std::vector<double> nll;
-    std::vector<std::int64_t> scored;
-    std::vector<std::uint8_t> status;
-    std::size_t s = 0;
-    for (std::size_t d = 0; d + 1 < f.inputs.offsets.size(); ++d) {
-        double sum = 0; // in the order of tokens
-        std::int64_t n = 0;
-        for (; s < f.inputs.rows.size() && f.inputs.rows[s] + 1 < f.inputs.offsets[d + 1];
-             ++s, ++n) {
-            const auto token = static_cast<std::size_t>(f.inputs.rows[s]) + 1;
-            logprob[token] = f.logprob[s];
-            greedy[token] = f.greedy[s];
-            sum -= static_cast<double>(f.logprob[s]);
-        }
-        const auto what = n == 0               ? io::DocumentStatus::nothing_to_score
-                          : std::isfinite(sum) ? io::DocumentStatus::scored
-                                               : io::DocumentStatus::not_finite;
-        nll.push_back(sum);
-        scored.push_back(n);
-        status.push_back(static_cast<std::uint8_t>(what));
-        if (what == io::DocumentStatus::scored) {
-            nll_ += sum;
-            scored_ += n;
+    for (std::size_t s = 0; s < f.inputs.scores.size(); ++s) {
+        if (f.inputs.scores[s] >= 0) {
+            const auto token = static_cast<std::size_t>(f.inputs.scores[s] - pack.own.begin);
+            logprob[token] = f.results.logprob[s];
+            greedy[token] = f.results.greedy[s];
+            if (std::isfinite(f.results.logprob[s])) {
+                nll_ -= static_cast<double>(f.results.logprob[s]);
+                ++scored_;
+            }
         }
     }
-    p_.results.write_score(pack.first_token, view(logprob), view(greedy));
-    p_.results.write_documents(pack.first_document, view(nll), view(scored), view(status));
+    p_.results.write_score(pack.own.begin, view(logprob), view(greedy));
+    if (p_.sections.score.more()) {
+        p_.results.write_rows(pack.rows.begin, pack.rows.size(), f.results.more());
+    }
+    write_documents(f);
     p_.results.mark_pack(&pack - p_.inputs.packs.packs.data());
     ++figures.packs;
     figures.tokens += pack.tokens;
     figures.scored += pack.scored;
+    figures.head_rows += std::ssize(f.inputs.rows);
+    for (const float entropy : f.results.entropy) {
+        figures.entropy_sum += std::isfinite(entropy) ? static_cast<double>(entropy) : 0;
+    }
+}
+
+// Sums of the documents that lie in this pack as a whole. Of the others the results file makes them
+// when all is stored.
+void PassLoop::write_documents(const Flight& f) {
+    const auto& offsets = p_.inputs.tokens->offsets();
+    const auto& scores = f.inputs.scores;
+    std::vector<double> sums;
+    std::vector<std::int64_t> counts;
+    std::vector<std::uint8_t> status;
+    std::int64_t first = 0; // document of sums[0]
+    bool from_its_begin = false;
+    double sum = 0; // of the present document, in the order of tokens
+    std::int64_t n = 0;
+    std::size_t s = 0;
+    for_each_window(*f.pack, *p_.inputs.tokens, p_.inputs.packs.cut, [&](const Window& w) {
+        const auto d = static_cast<std::size_t>(w.document);
+        if (w.own.begin == offsets[d]) {
+            from_its_begin = true;
+            sum = 0;
+            n = 0;
+        }
+        for (; s < scores.size() && scores[s] < w.own.end; ++s) {
+            if (scores[s] >= 0) {
+                sum -= static_cast<double>(f.results.logprob[s]);
+                ++n;
+            }
+        }
+        if (w.own.end == offsets[d + 1] && from_its_begin) {
+            first = sums.empty() ? w.document : first;
+            sums.push_back(sum);
+            counts.push_back(n);
+            status.push_back(static_cast<std::uint8_t>(io::status_of(n, sum)));
+        }
+    });
+    if (!sums.empty()) {
+        p_.results.write_documents(first, view(sums), view(counts), view(status));
+    }
 }
 
 // Rank 0's clock decides for all: flushing is collective.
@@ -169,8 +198,9 @@ void PassLoop::look_at_clock(std::int64_t pass, RankFigures& figures) {
     constexpr std::int64_t flush_bit = 1;
     constexpr std::int64_t tell_bit = 2;
     const std::int64_t now = p_.backend.device().now_ns();
-    std::int64_t due = (seconds(now - last_flush_ns_) > flush_every_s ? flush_bit : 0) |
-                       (seconds(now - last_told_ns_) > progress_every_s ? tell_bit : 0);
+    std::int64_t due =
+        (seconds(now - last_flush_ns_) > p_.sections.output.flush_every_s ? flush_bit : 0) |
+        (seconds(now - last_told_ns_) > progress_every_s ? tell_bit : 0);
     due = p_.control.broadcast(due);
     if ((due & flush_bit) != 0) {
         p_.watch.file_work(

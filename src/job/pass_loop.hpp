@@ -15,15 +15,18 @@
 #include "figures.hpp"
 #include "inputs.hpp"
 #include "progress.hpp"
+#include "row_results.hpp"
 
 namespace foregather::job {
 
-// Pass p gives pack p x ranks + rank to each rank; ranks beyond the last pack compute nothing in
-// the last pass, but gather with the others.
+// Pass p gives pack to_do[p x ranks + rank] to each rank; ranks beyond the last pack compute
+// nothing in the last pass, but gather with the others.
 class PassLoop {
 public:
     struct Parts { // all must outlive the loop
+        const deck::Sections& sections;
         const Inputs& inputs;
+        const std::vector<std::int64_t>& to_do; // packs that are not in the results yet
         const mesh::Control& control;
         backend::Backend& backend;
         model::Transformer& transformer;
@@ -40,8 +43,8 @@ public:
     PassLoop(const PassLoop&) = delete;
     PassLoop& operator=(const PassLoop&) = delete;
 
-    static std::int64_t passes(const PackPlan& packs, int ranks) {
-        return (std::ssize(packs.packs) + ranks - 1) / ranks;
+    static std::int64_t passes(std::int64_t packs, int ranks) {
+        return (packs + ranks - 1) / ranks;
     }
     // Collective; blocks. Adds to `figures`.
     void run(RankFigures& figures);
@@ -51,22 +54,21 @@ public:
 private:
     struct Flight { // one pass in flight
         PackInputs inputs;
-        std::vector<float> logprob;
-        std::vector<std::uint8_t> greedy;
+        RowsOnHost results;
         device::Buffer<std::int32_t> ids, positions, offsets, rows, targets;
-        device::Buffer<float> device_logprob;
-        device::Buffer<std::uint8_t> device_greedy;
         std::unique_ptr<device::Event> done;
         const Pack* pack = nullptr;
     };
     void enqueue(std::int64_t pass);
     void fetch(std::int64_t pass, RankFigures& figures);
     void write(const Flight& flight, RankFigures& figures);
+    void write_documents(const Flight& flight);
     void look_at_clock(std::int64_t pass, RankFigures& figures);
     Flight& flight(std::int64_t pass) { return flights_[static_cast<std::size_t>(pass % 2)]; }
 
     Parts p_;
     std::array<Flight, 2> flights_;
+    RowsOnDevice results_;
     std::int64_t passes_;
     std::int64_t begin_ns_ = 0, last_flush_ns_ = 0, last_told_ns_ = 0;
     std::int64_t first_compute_ns_ = 0;

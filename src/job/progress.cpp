@@ -9,10 +9,10 @@
 
 namespace foregather::job {
 
-Progress::Progress(bool speaks, const std::string& log_path)
+Progress::Progress(bool speaks, const std::string& log_path, bool append)
     : speaks_(speaks), log_path_(log_path) {
     if (speaks_ && !log_path_.empty()) {
-        log_.open(log_path_, std::ios::trunc);
+        log_.open(log_path_, append ? std::ios::app : std::ios::trunc);
         if (!log_) {
             base::refuse(log_path_ +
                          ": the log (output.log) cannot be written; is the directory there?");

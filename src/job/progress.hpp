@@ -13,8 +13,9 @@ namespace foregather::job {
 
 class Progress {
 public:
-    // log_path empty: no log. Throws Error(refused) when the log cannot be written.
-    Progress(bool speaks, const std::string& log_path);
+    // log_path empty: no log. append: lines go on behind those of an earlier start. Throws
+    // Error(refused) when the log cannot be written.
+    Progress(bool speaks, const std::string& log_path, bool append);
 
     struct State {
         std::int64_t passes_done = 0, passes = 0;

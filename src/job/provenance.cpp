@@ -100,7 +100,7 @@ io::Table inputs_table(const Inputs& inputs) {
         digests.push_back(digest);
     };
     add(inputs.weights->path(), inputs.weights->content_sha256());
-    add(inputs.tokens->path(), io::sha256_of_file(inputs.tokens->path()));
+    add(inputs.tokens->path(), inputs.tokens_sha256);
     paths.push_back(inputs.weights->path() + ":/config");
     bytes.push_back(std::ssize(inputs.weights->config_json()));
     modified.push_back(modified.front());
@@ -118,14 +118,28 @@ io::Table inputs_table(const Inputs& inputs) {
 
 } // namespace
 
-std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start) {
+std::string command_line(const Start& start) {
     std::string command;
     for (const std::string& word : start.command_line) {
         command += (command.empty() ? "" : " ") + word;
     }
+    return command;
+}
+
+io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before) {
+    return {utc(start.started_unix_s), ranks, packs_before, command_line(start)};
+}
+
+std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start) {
+    return {{"/provenance/resumed_deck_text", deck.text()},
+            {"/provenance/resumed_deck_effective", deck.effective_text()},
+            {"/provenance/resumed_started", utc(start.started_unix_s)}};
+}
+
+std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start) {
     return {{"/provenance/deck_text", deck.text()},
             {"/provenance/deck_effective", deck.effective_text()},
-            {"/provenance/command_line", command},
+            {"/provenance/command_line", command_line(start)},
             {"/provenance/started", utc(start.started_unix_s)}};
 }
 

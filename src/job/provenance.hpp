@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <foregather/deck/ledger.hpp>
+#include <foregather/io/earlier.hpp>
 #include <foregather/io/table.hpp>
 #include <foregather/job/job.hpp>
 #include <foregather/mesh/topology.hpp>
@@ -18,7 +19,9 @@ namespace foregather::job {
 
 // Known at the start: deck, versions, hosts, environment, inputs.
 std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start);
-// Reads the token file once for its digest; call it on rank 0 alone.
+// Of the last of several starts: what it read, beside that of the first.
+std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start);
+io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before);
 std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology);
 // Known at the end: the ledger, and choices that the program made, with their reasons.
 io::Table ledger_table(const deck::Ledger& ledger);

@@ -57,7 +57,9 @@ std::string phases(const RunFacts& f) {
 std::string prefetch(const RunFacts& f) {
     const RunPrefetch& p = f.prefetch;
     if (p.verdict == schedule::Verdict::inert) {
-        return line("prefetch   inert: %s", why_nothing_moves(f.transport).c_str());
+        return line("prefetch   inert: %s", f.computed.packs == 0
+                                                ? "every pack was in the file already"
+                                                : why_nothing_moves(f.transport).c_str());
     }
     const std::string reason = p.reason.empty() ? "" : " (" + p.reason + ")";
     std::string text =
@@ -107,9 +109,8 @@ std::string results(const RunFacts& f) {
     std::string text = line(
         "speed      %lld tokens in %lld passes, %.3f s: %.1f tokens/s, %.1f GFLOP/s; first compute "
         "after %.2f s",
-        static_cast<long long>(f.inputs.packs.tokens), static_cast<long long>(f.passes),
-        run_seconds(f), tokens_per_second(f), 1e-9 * flop_of_run(f) / run_seconds(f),
-        f.first_compute_s);
+        static_cast<long long>(f.computed.tokens), static_cast<long long>(f.passes), run_seconds(f),
+        tokens_per_second(f), 1e-9 * flop_per_second(f), f.first_compute_s);
     text += line("loss       %.7f nat over %lld tokens of %lld documents, standard error %.5f",
                  s.loss, static_cast<long long>(s.scored_tokens),
                  static_cast<long long>(s.scored_documents), s.standard_error);
@@ -121,8 +122,25 @@ std::string results(const RunFacts& f) {
 
 double run_seconds(const RunFacts& f) { return spread(f.ranks, phase_run).max; }
 
+double flop_per_second(const RunFacts& f) {
+    return f.computed.packs > 0 ? flop_of_run(f) / run_seconds(f) : 0;
+}
+
 double tokens_per_second(const RunFacts& f) {
-    return static_cast<double>(f.inputs.packs.tokens) / run_seconds(f);
+    return f.computed.packs > 0 ? f.computed.tokens / run_seconds(f) : 0;
+}
+
+Computed computed(const PackPlan& packs, const std::vector<std::int64_t>& to_do,
+                  const deck::ScoreSection& score) {
+    Computed sum;
+    for (const std::int64_t i : to_do) {
+        const Pack& pack = packs.packs[static_cast<std::size_t>(i)];
+        ++sum.packs;
+        sum.tokens += static_cast<double>(pack.tokens);
+        sum.rows += static_cast<double>(score.more() ? pack.rows.size() : pack.scored);
+        sum.attended += pack.attended;
+    }
+    return sum;
 }
 
 double flop_of_run(const RunFacts& f) {
@@ -131,17 +149,10 @@ double flop_of_run(const RunFacts& f) {
         2.0 * c.layers *
         (2.0 * static_cast<double>(c.width) * (c.heads + c.kv_heads) * c.head_dim +
          3.0 * static_cast<double>(c.width) * static_cast<double>(c.ffn));
-    double squares = 0; // keys seen by all queries, twice: length x (length + 1)
-    const auto& offsets = f.inputs.tokens->offsets();
-    for (std::int64_t d = 0; d < f.inputs.packs.documents; ++d) {
-        const auto i = static_cast<std::size_t>(d);
-        const auto length = static_cast<double>(offsets[i + 1] - offsets[i]);
-        squares += length * (length + 1);
-    }
-    return per_token * static_cast<double>(f.inputs.packs.tokens) +
-           2.0 * c.layers * c.heads * c.head_dim * squares +
-           2.0 * static_cast<double>(f.inputs.packs.scored) *
-               static_cast<double>(c.width * c.vocabulary);
+    // Keys seen by all queries, twice, are what is attended.
+    return per_token * f.computed.tokens +
+           2.0 * c.layers * c.heads * c.head_dim * f.computed.attended +
+           2.0 * f.computed.rows * static_cast<double>(c.width * c.vocabulary);
 }
 
 std::vector<std::string> advice(const RunFacts& f) {
@@ -151,8 +162,11 @@ std::vector<std::string> advice(const RunFacts& f) {
     const double gather = spread(f.ranks, phase_gather).max;
     if (p.verdict != schedule::Verdict::inert && p.exposed_s > 0.1 * run_seconds(f)) {
         if (f.depth == 0) {
+            const bool limited = f.deck.sections().fsdp.forward_prefetch > 0;
             notes.push_back(
-                "every gather is waited for: fsdp.forward_prefetch = 1 would hide up to " +
+                std::string("every gather is waited for: ") +
+                (limited ? "a larger fsdp.gather_memory" : "fsdp.forward_prefetch = 1") +
+                " would hide up to " +
                 std::to_string(static_cast<int>(100 * std::min(compute, gather) / run_seconds(f))) +
                 " % of the run behind compute, for one more slot of " +
                 in_words(f.memory.slot_bytes));
@@ -162,12 +176,12 @@ std::vector<std::string> advice(const RunFacts& f) {
                 "(batch.tokens) put more compute beside the same bytes");
         }
     }
-    const auto idle = (f.topology.size() - std::ssize(f.inputs.packs.packs) % f.topology.size()) %
-                      f.topology.size();
+    const auto idle =
+        (f.topology.size() - f.computed.packs % f.topology.size()) % f.topology.size();
     if (idle > 0) {
         notes.push_back(
-            std::to_string(f.inputs.packs.packs.size()) + " packs over " +
-            std::to_string(f.topology.size()) + " ranks leave " + std::to_string(idle) +
+            std::to_string(f.computed.packs) + " packs over " + std::to_string(f.topology.size()) +
+            " ranks leave " + std::to_string(idle) +
             " of them without work in the last pass: smaller batch.tokens make more packs");
     }
     return notes;

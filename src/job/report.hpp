@@ -17,6 +17,15 @@
 
 namespace foregather::job {
 
+// Of the packs that this start computes.
+struct Computed {
+    std::int64_t packs = 0;
+    double tokens = 0, rows = 0; // of the layers, of the head
+    double attended = 0;         // length x (length + 1) of each window
+};
+Computed computed(const PackPlan& packs, const std::vector<std::int64_t>& to_do,
+                  const deck::ScoreSection& score);
+
 struct RunFacts { // known on rank 0 when the run is over
     const deck::Deck& deck;
     const Inputs& inputs;
@@ -27,18 +36,22 @@ struct RunFacts { // known on rank 0 when the run is over
     ParamType param;                             // asked for
     base::DType weights_seen = base::DType::f32; // what the arena and the slots hold
     MemoryPlan memory;
-    int depth = 0; // in force
+    int depth = 0;             // in force
+    float logits_scale = 1.0F; // that the head multiplied by
     std::vector<RankFigures> ranks;
     RunPrefetch prefetch;
     io::Summary summary;
     std::int64_t passes = 0;
     double first_compute_s = 0; // from the start of the process to the first pack's compute
+    Computed computed;
+    std::int64_t packs_before = 0; // that an earlier start had stored
 };
 
 double run_seconds(const RunFacts& facts);       // the longest of any rank
-double tokens_per_second(const RunFacts& facts); // all tokens of all packs / run_seconds
+double tokens_per_second(const RunFacts& facts); // computed / run_seconds
 // Products of the layers, attention below the diagonal, head for scored tokens: 2 per multiply-add.
 double flop_of_run(const RunFacts& facts);
+double flop_per_second(const RunFacts& facts);
 
 std::string report(const RunFacts& facts, const std::vector<std::string>& notes);
 // What could be changed, from what was measured: one sentence each.

@@ -2,6 +2,7 @@
 // From deck to results in order: decide and refuse, lay out, load, run, account, finish.
 #include "score.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -12,6 +13,7 @@
 #include "pass_loop.hpp"
 #include "paths.hpp"
 #include "provenance.hpp"
+#include "resume.hpp"
 #include "settle.hpp"
 #include "weights_home.hpp"
 
@@ -27,17 +29,24 @@ public:
 
     base::Status run() {
         decide();
+        if (resume_.state == Resume::State::published) {
+            return base::Status::done;
+        }
         prepare();
         load();
-        PassLoop loop({inputs_, control_, *backend_, *transformer_, *source_, *results_, *watch_,
-                       *progress_, *compute_});
+        PassLoop loop({s_, inputs_, to_do_, control_, *backend_, *transformer_, *source_, *results_,
+                       *watch_, *progress_, *compute_});
         loop.run(figures_);
         return finish();
     }
 
 private:
     void decide();
+    void look_for_earlier_run();
+    void choose_transport_and_depth();
+    void tell_notes();
     void prepare();
+    void lay_out_results();
     void load();
     void measure();
     base::Status finish();
@@ -46,8 +55,12 @@ private:
     std::vector<io::Table> closing_tables(const RunFacts& facts, io::Table spans) const;
     GroupFacts group_facts() const;
     io::Output output() const {
-        return {s_.output.file, s_.output.existing == "replace", s_.job.title};
+        return {s_.output.file, s_.output.existing == "replace", s_.job.title, resumes()};
     }
+    bool resumes() const { return s_.output.existing == "resume"; }
+    bool goes_on() const { return resume_.state == Resume::State::go_on; }
+    std::int64_t packs() const { return std::ssize(inputs_.packs.packs); }
+    std::int64_t passes() const { return PassLoop::passes(std::ssize(to_do_), topology_.size()); }
     double since_start(std::int64_t ns) const { return static_cast<double>(ns - begin_ns_) * 1e-9; }
 
     const deck::Deck& deck_;
@@ -61,7 +74,11 @@ private:
     Transport transport_;
     ParamType param_;
     MemoryPlan memory_;
-    int depth_ = 0;
+    Depth depth_;
+    std::vector<io::IdentityRow> identity_; // rank 0
+    Resume resume_;
+    io::RunStart this_start_;         // rank 0
+    std::vector<std::int64_t> to_do_; // packs that are computed
     bool replaced_ = false;
     std::vector<std::string> notes_;
     std::int64_t begin_ns_ = 0, offset_at_start_ns_ = 0, load_end_ns_ = 0;
@@ -97,6 +114,36 @@ void ScoreRun::decide() {
     // On the device's clock, when main() began: set-up counts from there.
     begin_ns_ = backend_->device().now_ns() -
                 (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
+    choose_transport_and_depth();
+    look_for_earlier_run(); // reads the whole token file, so comes last
+    const bool logs = resume_.state != Resume::State::published;
+    control_.together([&] {
+        progress_ =
+            std::make_unique<Progress>(control_.first(), logs ? s_.output.log : "", goes_on());
+    });
+    tell_notes();
+}
+
+// What was there before, and what of the work is left.
+void ScoreRun::look_for_earlier_run() {
+    control_.together([&] {
+        if (control_.first()) {
+            inputs_.tokens_sha256 = io::sha256_of_file(inputs_.tokens->path());
+            identity_ = identity_of(
+                deck_, inputs_,
+                {backend_->kind(), backend_->kernels().product_name(), base::name_of(param_.type)});
+            if (resumes()) {
+                resume_ = look_for_earlier(deck_, output(), identity_, packs(), true);
+            }
+            const auto done = std::count(resume_.packs_done.begin(), resume_.packs_done.end(), 1);
+            this_start_ = run_start(start_, topology_.size(), done);
+        }
+    });
+    share(resume_, control_);
+    to_do_ = packs_to_do(resume_, packs());
+}
+
+void ScoreRun::choose_transport_and_depth() {
     param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights);
     const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
     // Windows of all groups of a node share its room.
@@ -110,17 +157,22 @@ void ScoreRun::decide() {
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
     }
-    depth_ = schedule::Schedule(inputs_.chain.unit_order(), 1, s_.fsdp.forward_prefetch).depth();
     control_.together([&] {
+        depth_ =
+            choose_depth(deck_, inputs_.chain, topology_.shard_size(), transport_, param_.type);
         settle_before(ledger_, deck_, transport_, inputs_, depth_);
         ledger_.refuse_if_strict();
-        progress_ = std::make_unique<Progress>(control_.first(), s_.output.log);
     });
-    notes_ = inputs_.notes;
+}
+
+void ScoreRun::tell_notes() {
+    notes_ = resume_.notes;
+    notes_.insert(notes_.end(), inputs_.notes.begin(), inputs_.notes.end());
     if (!start_.launcher_warning.empty()) {
         notes_.push_back(start_.launcher_warning);
     }
-    for (const auto& more : {ledger_.inert_notes(), ledger_.clamp_notes()}) {
+    const auto depth_note = moves(transport_) ? note_of(depth_, deck_) : std::vector<std::string>{};
+    for (const auto& more : {depth_note, ledger_.inert_notes(), ledger_.clamp_notes()}) {
         notes_.insert(notes_.end(), more.begin(), more.end());
     }
     for (const std::string& note : notes_) {
@@ -131,35 +183,44 @@ void ScoreRun::decide() {
 void ScoreRun::prepare() {
     device::Device& device = backend_->device();
     memory_ =
-        plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
-                    s_.fsdp.forward_prefetch, inputs_.packs, device.facts().threads, param_.type);
+        plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_, depth_.units,
+                    {inputs_.packs, s_.score, device.facts().threads, param_.type});
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
-    const std::int64_t packs = std::ssize(inputs_.packs.packs);
-    std::vector<io::Table> tables;
-    std::vector<io::Text> texts;
-    if (control_.first()) {
-        tables = provenance_tables(inputs_, topology_);
-        texts = provenance_texts(deck_, start_);
-    }
-    results_ = std::make_unique<io::ResultsFile>(
-        control_, output(), io::ScoreLayout{*inputs_.tokens, packs}, tables, texts);
-    if (!results_->note().empty()) {
-        notes_.push_back(results_->note());
-        progress_->say("note: " + results_->note());
-    }
+    lay_out_results();
     home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
                                           memory_.slots, param_.type);
     control_.together([&] {
         transformer_ = std::make_unique<model::Transformer>(
             inputs_.config, inputs_.chain, device,
-            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, param_.type});
+            model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, param_.type,
+                          head_wants(s_.score)});
         compute_ = device.stream("compute", device::Priority::normal);
-        source_ = &home_->open_source({inputs_.chain.unit_order(),
-                                       PassLoop::passes(inputs_.packs, topology_.size()),
-                                       s_.fsdp.forward_prefetch, backend_->judged_compute_ns(),
+        source_ = &home_->open_source({inputs_.chain.unit_order(), passes(), depth_.units,
+                                       backend_->judged_compute_ns(),
                                        s_.output.timeline ? s_.output.timeline_passes : 0});
     });
     offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
+}
+
+void ScoreRun::lay_out_results() {
+    std::vector<io::Table> tables;
+    std::vector<io::Text> texts;
+    if (control_.first() && !goes_on()) {
+        tables = provenance_tables(inputs_, topology_);
+        tables.push_back(io::identity_table(identity_));
+        tables.push_back(io::starts_table(this_start_));
+        texts = provenance_texts(deck_, start_);
+    }
+    std::optional<io::ResultsFile::Resumed> resumed;
+    if (goes_on()) {
+        resumed = {std::ssize(resume_.starts), this_start_};
+    }
+    results_ = std::make_unique<io::ResultsFile>(
+        control_, output(), score_layout(inputs_, s_.score), tables, texts, resumed);
+    if (!results_->note().empty()) {
+        notes_.push_back(results_->note());
+        progress_->say("note: " + results_->note());
+    }
 }
 
 void ScoreRun::load() {
@@ -221,18 +282,21 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    param_,
                    home_->weights_type(),
                    memory_,
-                   depth_,
+                   depth_.units,
+                   transformer_->logits_scale(),
                    gather_figures(control_, figures_),
                    {},
                    summary,
-                   PassLoop::passes(inputs_.packs, topology_.size()),
-                   since_start(load_end_ns_)};
+                   passes(),
+                   since_start(load_end_ns_),
+                   computed(inputs_.packs, to_do_, s_.score),
+                   std::max<std::int64_t>(this_start_.packs_before, 0)};
     facts.prefetch = judge_run(facts.ranks);
     return facts;
 }
 
 base::Status ScoreRun::finish() {
-    const io::Summary summary = results_->summarise();
+    const io::Summary summary = results_->summarise(split_documents(inputs_));
     const RunFacts facts = account(summary);
     device::Device& device = backend_->device();
     const std::int64_t offset_at_end = control_.clock_offset_ns([&] { return device.now_ns(); });
@@ -248,6 +312,10 @@ base::Status ScoreRun::finish() {
         notes_.insert(notes_.end(), advices.begin(), advices.end());
         told = report(facts, notes_);
         texts = {finished_text(), {"/provenance/report", told}};
+        if (goes_on()) {
+            const auto more = resumed_texts(deck_, start_);
+            texts.insert(texts.end(), more.begin(), more.end());
+        }
         status = close_ledger(facts, spans);
         tables = closing_tables(facts, std::move(spans));
     }
@@ -280,7 +348,7 @@ base::Status ScoreRun::close_ledger(const RunFacts& facts, const io::Table& span
                     {"tokens_per_second", tokens_per_second(facts)}});
     const auto rows = std::get<std::vector<std::int64_t>>(spans.columns.front().values).size();
     settle_after(ledger_, facts,
-                 {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_,
+                 {rows, std::min(s_.output.timeline_passes, facts.passes), replaced_, goes_on(),
                   progress_->lines_logged()});
     return ledger_.close();
 }
@@ -290,13 +358,16 @@ std::vector<io::Table> ScoreRun::closing_tables(const RunFacts& facts, io::Table
     if (s_.output.timeline) {
         tables.push_back(std::move(spans));
     }
+    std::vector<io::RunStart> starts = resume_.starts;
+    starts.push_back(this_start_);
+    tables.push_back(io::runs_table(starts));
     tables.push_back(ledger_table(ledger_));
-    tables.push_back(
-        choices_table({{"device", facts.backend_kind, facts.backend_why},
-                       {"transport", transport_.name, transport_.why},
-                       {"products", facts.product, facts.product_why},
-                       {"weights", base::name_of(param_.type), param_.why},
-                       {"depth", std::to_string(depth_), "distinct units - 1 at most"}}));
+    tables.push_back(choices_table({{"device", facts.backend_kind, facts.backend_why},
+                                    {"transport", transport_.name, transport_.why},
+                                    {"products", facts.product, facts.product_why},
+                                    {"weights", base::name_of(param_.type), param_.why},
+                                    {"depth", std::to_string(depth_.units),
+                                     depth_.why.empty() ? "as asked for" : depth_.why}}));
     return tables;
 }
 

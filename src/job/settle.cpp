@@ -50,6 +50,15 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
         return;
     }
     settle_prefetch(ledger, f);
+    const std::int64_t slots = f.memory.slots * f.memory.slot_bytes.count;
+    const std::string held = std::to_string(f.memory.slots) + " slots x " +
+                             std::to_string(f.memory.slot_bytes.count) +
+                             " bytes = " + std::to_string(slots) + " bytes";
+    if (s.fsdp.gather_memory.count > 0 && slots > s.fsdp.gather_memory.count) {
+        ledger.dishonour("fsdp.gather_memory", held, "that is more than the limit");
+    } else {
+        ledger.honour("fsdp.gather_memory", held);
+    }
     if (s.comm.link_rate_bytes_per_s == 0) {
         ledger.honour("comm.link_rate",
                       "off: gathers ran at up to " + number(fastest * 8e-9, "%.3g") + " Gb/s");
@@ -93,6 +102,18 @@ void settle_data(deck::Ledger& ledger, const RunFacts& f) {
     ledger.honour("data.max_documents", std::to_string(f.inputs.packs.documents) + " of " +
                                             std::to_string(f.inputs.tokens->documents()) +
                                             " documents");
+    const PackPlan& packs = f.inputs.packs;
+    const std::string longest = std::to_string(packs.longest) + " tokens";
+    ledger.honour("data.window", packs.cut.window == 0
+                                     ? "documents are whole, the longest of " + longest
+                                     : std::to_string(packs.cut_documents) + " documents cut, " +
+                                           std::to_string(packs.windows) +
+                                           " windows, the longest of " + longest);
+    if (packs.cut.window > 0) {
+        ledger.honour("data.stride", "windows start " + std::to_string(packs.cut.stride) +
+                                         " tokens apart: " + std::to_string(packs.tokens) +
+                                         " tokens computed in windows");
+    }
     ledger.honour("batch.tokens", "packs of up to " + std::to_string(f.inputs.packs.most_tokens) +
                                       " tokens, " + std::to_string(f.inputs.packs.packs.size()) +
                                       " packs");
@@ -112,11 +133,49 @@ void settle_data(deck::Ledger& ledger, const RunFacts& f) {
                                           std::to_string(largest) + " bytes");
 }
 
+void settle_score(deck::Ledger& ledger, const RunFacts& f) {
+    const deck::ScoreSection& asked = f.deck.sections().score;
+    std::int64_t n = 0;
+    double entropy = 0;
+    for (const RankFigures& r : f.ranks) {
+        n += r.head_rows;
+        entropy += r.entropy_sum;
+    }
+    const std::string rows = std::to_string(n) + " rows";
+    const std::string none = "not asked for: nothing of it is stored";
+    const auto honour = [&](const char* key, bool wanted, const std::string& seen) {
+        ledger.honour(key, wanted ? seen : none);
+    };
+    ledger.honour("score.temperature",
+                  asked.temperature == 1.0
+                      ? "logits of " + rows + " as they are"
+                      : "logits of " + rows + " multiplied by " +
+                            number(static_cast<double>(f.logits_scale), "%.9g"));
+    honour("score.entropy", asked.entropy,
+           rows + " stored, mean " +
+               number(entropy / static_cast<double>(std::max<std::int64_t>(n, 1)), "%.6f") +
+               " nat");
+    honour("score.top_k", asked.top_k > 0,
+           rows + " of " + std::to_string(asked.top_k) + " tokens stored");
+    honour("score.hidden_states", asked.hidden_states,
+           rows + " of " + std::to_string(f.inputs.config.width) + " numbers stored");
+    honour("score.logits", asked.logits,
+           rows + " of " + std::to_string(f.inputs.config.vocabulary) + " logits stored");
+}
+
 void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& after) {
     const deck::OutputSection& o = f.deck.sections().output;
     ledger.honour("output.file", o.file);
-    ledger.honour("output.existing",
-                  after.replaced ? "a file was there and is replaced" : "no file was there");
+    const std::string packs = std::to_string(f.inputs.packs.packs.size()) + " packs were there";
+    ledger.honour("output.existing", after.resumed ? std::to_string(f.packs_before) + " of " + packs
+                                     : after.replaced ? "a file was there and is replaced"
+                                                      : "no file was there");
+    std::int64_t flushes = 0;
+    for (const RankFigures& r : f.ranks) {
+        flushes = std::max(flushes, r.calls[phase_flush]);
+    }
+    ledger.honour("output.flush_every", std::to_string(flushes) + " times in " +
+                                            number(run_seconds(f), "%.2f") + " s, and at the end");
     ledger.honour("output.timeline",
                   o.timeline ? std::to_string(after.spans_kept) + " spans kept" : "no spans kept");
     if (o.timeline) {
@@ -141,20 +200,21 @@ void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& aft
 } // namespace
 
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
-                   const Inputs& inputs, int depth) {
+                   const Inputs& inputs, const Depth& depth) {
     const deck::Sections& s = deck.sections();
     if (!moves(transport)) {
         const std::string why = why_nothing_moves(transport);
         ledger.inert("fsdp.forward_prefetch", why);
         ledger.inert("comm.link_rate", why);
+        ledger.inert("fsdp.gather_memory", why);
         if (s.output.require == "observed") {
             base::refuse(deck.where("output.require") + " = observed cannot be met: " + why);
         }
-    } else if (depth != s.fsdp.forward_prefetch) {
-        ledger.clamp("fsdp.forward_prefetch", std::to_string(depth),
-                     "the model has " + std::to_string(inputs.chain.units.size()) +
-                         " units: no more than " + std::to_string(depth) +
-                         " can be ahead of the one in use");
+    } else if (depth.units != s.fsdp.forward_prefetch) {
+        ledger.clamp("fsdp.forward_prefetch", std::to_string(depth.units), depth.why);
+    }
+    if (s.data.window == 0) {
+        ledger.inert("data.stride", "data.window = 0: documents are whole");
     }
     const base::Bytes row = base::bytes_of(inputs.config.width, base::DType::f32);
     if (s.fsdp.piece_bytes.count > 0 && s.fsdp.piece_bytes < row) {
@@ -192,6 +252,7 @@ void settle_after(deck::Ledger& ledger, const RunFacts& facts, const Aftermath& 
     settle_data(ledger, facts);
     settle_device(ledger, facts);
     settle_gathers(ledger, facts);
+    settle_score(ledger, facts);
     settle_output(ledger, facts, after);
 }
 

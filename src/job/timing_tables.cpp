@@ -98,7 +98,7 @@ io::Table phases_table(const RunFacts& f) {
              {"seconds_max", "s", "over ranks", max},
              {"rank_of_max", "1", "rank with the most seconds", rank_of_max}},
             {{"tokens_per_second", tokens_per_second(f)},
-             {"flop_per_second", flop_of_run(f) / run_seconds(f)},
+             {"flop_per_second", flop_per_second(f)},
              {"passes", f.passes},
              {"first_compute_s", f.first_compute_s},
              {"link_rate_emulated", f.deck.sections().comm.link_rate_bytes_per_s}},

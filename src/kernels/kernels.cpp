@@ -45,7 +45,18 @@ void require_same_type(const char* kernel, const ConstSlab& x, const ConstSlab& 
 
 bool holds(const HeadState& state, std::size_t scored) {
     return state.maximum.size() == scored && state.sum.size() == scored &&
-           state.target.size() == scored && state.best_id.size() == scored;
+           state.target.size() == scored && state.best_id.size() == scored &&
+           (state.weighted.empty() || state.weighted.size() == scored) &&
+           (state.top.empty() || (scored > 0 && state.top.size() % scored == 0)) &&
+           (state.logits.empty() || (scored > 0 && state.logits.size() % scored == 0));
+}
+
+// Results for every row of what the state was asked for, and for nothing else.
+bool answers(const HeadResults& results, const HeadState& state, std::size_t scored) {
+    return results.logprob.size() == scored && results.greedy.size() == scored &&
+           results.entropy.size() == state.weighted.size() &&
+           results.top_tokens.size() == state.top.size() &&
+           results.top_logprobs.size() == state.top.size();
 }
 
 } // namespace
@@ -147,7 +158,9 @@ void Kernels::take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Strea
 void Kernels::head_begin(HeadState state, Stream& stream) {
     require(holds(state, state.maximum.size()), "head_begin",
             {extent("maximum", state.maximum), extent("sum", state.sum),
-             extent("target", state.target), extent("best_id", state.best_id)});
+             extent("target", state.target), extent("best_id", state.best_id),
+             extent("weighted", state.weighted), extent("top", state.top),
+             extent("logits", state.logits)});
     if (!state.maximum.empty()) {
         do_head_begin(state, stream);
     }
@@ -158,8 +171,10 @@ void Kernels::head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targe
     const auto scored = static_cast<Elements>(targets.size());
     const Elements x_n = x.n;
     const bool rows_fit = scored == 0 ? x_n == 0 : cut_evenly(x_n, scored);
+    const Elements logits_n = extent("logits", state.logits).n;
     require(rows_fit && (scored == 0 || cut_evenly(w.n, x_n / scored)) && first_row >= 0 &&
-                holds(state, targets.size()),
+                holds(state, targets.size()) &&
+                (logits_n == 0 || first_row + w.n / (x_n / scored) <= logits_n / scored),
             "head_piece",
             {{"x", x_n},
              {"w", w.n},
@@ -168,22 +183,24 @@ void Kernels::head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targe
              extent("maximum", state.maximum),
              extent("sum", state.sum),
              extent("target", state.target),
-             extent("best_id", state.best_id)});
+             extent("best_id", state.best_id),
+             extent("weighted", state.weighted),
+             extent("top", state.top),
+             {"logits", logits_n}});
     require_same_type("head_piece", x, w);
     if (scored > 0) {
         do_head_piece(x, w, first_row, targets, state, stream);
     }
 }
 
-void Kernels::head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
-                       Stream& stream) {
-    require(holds(state, targets.size()) && logprob.size() == targets.size() &&
-                greedy.size() == targets.size(),
-            "head_end",
+void Kernels::head_end(HeadState state, Ids targets, HeadResults results, Stream& stream) {
+    require(holds(state, targets.size()) && answers(results, state, targets.size()), "head_end",
             {extent("targets", targets), extent("maximum", state.maximum),
-             extent("logprob", logprob), extent("greedy", greedy)});
+             extent("logprob", results.logprob), extent("greedy", results.greedy),
+             extent("entropy", results.entropy), extent("top_tokens", results.top_tokens),
+             extent("top_logprobs", results.top_logprobs)});
     if (!targets.empty()) {
-        do_head_end(state, targets, logprob, greedy, stream);
+        do_head_end(state, targets, results, stream);
     }
 }
 

@@ -16,17 +16,21 @@ using kernels::Kernels;
 
 // Elements of the activations: the one place that says how large they are.
 struct Sizes {
-    base::Elements stream; // [T, C]
-    base::Elements query;  // [T, H, D]
-    base::Elements key;    // [T, K, D]
-    base::Elements ffn;    // [T, F]
-    base::Elements table;  // [positions, D/2]
-    base::Elements tokens; // [T]
+    base::Elements stream;   // [T, C]
+    base::Elements query;    // [T, H, D]
+    base::Elements key;      // [T, K, D]
+    base::Elements ffn;      // [T, F]
+    base::Elements table;    // [positions, D/2]
+    base::Elements tokens;   // [T]
+    base::Elements weighted; // [T], if the entropy is asked for
+    base::Elements top;      // [T, k]
 
     Sizes(const ModelConfig& c, const Limits& limits)
         : stream(limits.tokens * c.width), query(limits.tokens * c.heads * c.head_dim),
           key(limits.tokens * c.kv_heads * c.head_dim), ffn(limits.tokens * c.ffn),
-          table(limits.document * (c.head_dim / 2)), tokens(limits.tokens) {}
+          table(limits.document * (c.head_dim / 2)), tokens(limits.tokens),
+          weighted(limits.head.entropy ? limits.tokens : 0),
+          top(limits.tokens * limits.head.top_k) {}
 };
 
 // A tensor of a unit by name; without one (a bias that the model lacks) an empty slab.
@@ -69,6 +73,8 @@ Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device
     head_target_ = {device, n.tokens, "target logits"};
     head_sum_ = {device, n.tokens, "sums of exponentials"};
     head_best_ = {device, n.tokens, "most likely tokens"};
+    head_weighted_ = {device, n.weighted, "weighted sums of exponentials"};
+    head_top_ = {device, n.top, "lists of the most likely tokens"};
 
     const RopeTables tables = rope_tables(config_.rope, config_.head_dim, limits.document);
     const auto stream = device.stream("RoPE tables", device::Priority::high);
@@ -84,7 +90,9 @@ base::Bytes Transformer::activation_bytes(const ModelConfig& config, const Limit
     const base::Elements operands = 2 * n.stream + n.query + n.ffn;
     return base::bytes_of(floats, base::DType::f32) + base::bytes_of(operands, limits.weights) +
            base::Bytes{n.tokens *
-                       static_cast<base::Elements>(sizeof(double) + sizeof(std::int32_t))};
+                       static_cast<base::Elements>(sizeof(double) + sizeof(std::int32_t))} +
+           base::Bytes{n.weighted * static_cast<base::Elements>(sizeof(double))} +
+           base::Bytes{n.top * static_cast<base::Elements>(sizeof(kernels::TopToken))};
 }
 
 base::Slab Transformer::operand(const device::Buffer<std::byte>& buffer, base::Elements n) const {
@@ -95,20 +103,24 @@ void Transformer::check(const PackView& pack) const {
     const base::Elements tokens = count(pack.ids), scored = count(pack.rows);
     if (tokens > limits_.tokens || count(pack.positions) != tokens || pack.offsets.empty() ||
         scored > tokens || count(pack.targets) != scored ||
-        pack.logprob.size() != pack.rows.size() || pack.greedy.size() != pack.rows.size()) {
+        pack.results.logprob.size() != pack.rows.size() ||
+        pack.results.greedy.size() != pack.rows.size() ||
+        std::ssize(pack.logits) != (limits_.head.logits ? scored * config_.vocabulary : 0) ||
+        std::ssize(pack.hidden) != (limits_.head.hidden ? scored * config_.width : 0)) {
         base::fail("a pack of " + std::to_string(tokens) + " ids, " +
                    std::to_string(count(pack.positions)) + " positions, " +
                    std::to_string(count(pack.offsets)) + " offsets, " + std::to_string(scored) +
                    " scored rows, " + std::to_string(count(pack.targets)) + " targets and " +
-                   std::to_string(pack.logprob.size()) + " results does not fit activations for " +
-                   std::to_string(limits_.tokens) + " tokens");
+                   std::to_string(pack.results.logprob.size()) +
+                   " results does not fit activations for " + std::to_string(limits_.tokens) +
+                   " tokens");
     }
 }
 
 void Transformer::forward(shard::WeightSource& weights, const PackView& pack, Kernels& kernels,
                           device::Stream& compute) {
     check(pack);
-    const kernels::HeadState state = head_state(count(pack.rows));
+    const kernels::HeadState state = head_state(pack);
     kernels.head_begin(state, compute);
     for (const ChainUse& use : chain_.uses) {
         const shard::UnitSpec& unit = chain_.units[static_cast<std::size_t>(use.unit)];
@@ -126,12 +138,19 @@ void Transformer::forward(shard::WeightSource& weights, const PackView& pack, Ke
         }
         weights.release(use.unit, compute);
     }
-    kernels.head_end(state, pack.targets, pack.logprob, pack.greedy, compute);
+    kernels.head_end(state, pack.targets, pack.results, compute);
 }
 
-kernels::HeadState Transformer::head_state(base::Elements scored) const {
-    return {head_maximum_.first(scored), head_sum_.first(scored), head_target_.first(scored),
-            head_best_.first(scored)};
+kernels::HeadState Transformer::head_state(const PackView& pack) const {
+    const base::Elements rows = count(pack.rows);
+    return {head_maximum_.first(rows),
+            head_sum_.first(rows),
+            head_target_.first(rows),
+            head_best_.first(rows),
+            logits_scale(),
+            head_weighted_.first(limits_.head.entropy ? rows : 0),
+            head_top_.first(rows * limits_.head.top_k),
+            pack.logits};
 }
 
 void Transformer::embedding(const shard::UnitSpec& unit, base::ConstSlab weights,
@@ -151,6 +170,10 @@ void Transformer::layer(const shard::UnitSpec& unit, base::ConstSlab weights, in
                     compute); // [S, C]
         k.rms_norm(taken_.first(n), find(unit, weights, final_norm_name), config_.norm_epsilon,
                    operand(scored_, n), compute);
+        if (limits_.head.hidden) { // in fp32, whatever the head multiplies
+            k.rms_norm(taken_.first(n), find(unit, weights, final_norm_name), config_.norm_epsilon,
+                       pack.hidden, compute);
+        }
     }
 }
 
@@ -213,7 +236,7 @@ void Transformer::head(const shard::UnitSpec& unit, base::ConstSlab weights, con
     const shard::TensorPart& piece = unit.parts.front();
     const base::Elements scored = count(pack.rows);
     kernels.head_piece(operand(scored_, scored * config_.width), shard::part_of(weights, piece),
-                       piece.first_row, pack.targets, head_state(scored), compute);
+                       piece.first_row, pack.targets, head_state(pack), compute);
 }
 
 } // namespace foregather::model

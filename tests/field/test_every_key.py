@@ -67,6 +67,11 @@ def write_junk(folder: Path) -> None:
     (folder / "existing.h5").write_text("older results")
 
 
+def flushes(result: Result) -> int:
+    """How often results were brought to disk before the end."""
+    return result.rows("/timing/phases", "name")["flush"]["calls"]
+
+
 def existing(result: Result) -> tuple[int, bool]:
     """The status, and whether the older file is still there."""
     return result.code, result.path.read_bytes() == b"older results"
@@ -96,6 +101,21 @@ class Probe:
     prepare: Callable[[Path], None] = lambda folder: None
 
 
+def columns(name: str, axis: int = 1) -> Callable[[Result], int]:
+    """The extent of a dataset of /score; 0 where there is none."""
+
+    def extent(result: Result) -> int:
+        with h5py.File(result.path) as file:
+            return file["score"][name].shape[axis] if name in file["score"] else 0
+
+    return extent
+
+
+def first_window(result: Result) -> str:
+    """What /provenance/deck has seen of windows."""
+    return result.key("data.stride")["observed"].split(":")[0]
+
+
 MARKED = {"model.weights": "marked.h5", "data.tokens": "made-by-b.h5"}
 SLOW = {"model.weights": "slow.h5", "data.tokens": "long.h5"}
 EIGHT = {"data.tokens": "eight.h5", "batch.tokens": 1}
@@ -107,6 +127,14 @@ PROBES = {
         "bigram.h5", "uniform.h5", lambda r: round(r.attribute("perplexity"), 5), (2.82843, 4.0)
     ),
     "data.tokens": Probe("a.h5", "ab.h5", scores("scored_tokens"), (3, 4)),
+    "data.window": Probe(0, 3, total("tokens"), (6, 7)),
+    "data.stride": Probe(
+        1,
+        2,
+        first_window,
+        ("windows start 1 tokens apart", "windows start 2 tokens apart"),
+        {"data.window": 3},
+    ),
     "data.max_documents": Probe(0, 1, scores("scored_documents"), (2, 1)),
     "data.any_tokenizer": Probe(False, True, code, (2, 0), MARKED),
     "device.kind": Probe("host", "cuda", device, ("host", ...), {"comm.transport": "auto"}),
@@ -118,12 +146,22 @@ PROBES = {
         "fp32", "bf16", lambda r: int(r.table("/timing/units")["bytes"].sum()), (..., ...)
     ),
     "fsdp.piece_bytes": Probe(0, 32, lambda r: len(r.table("/timing/units")["name"]), (4, 6)),
+    "fsdp.gather_memory": Probe(
+        0, "5 KiB", lambda r: int(r.table("/timing/prefetch")["slots"][0]), (2, 1)
+    ),
     "comm.transport": Probe(
         "mpi", "shared", lambda r: total("bytes_gathered")(r) > 0, (True, False)
     ),
     "comm.timeout": Probe("120 s", "0.005", timeout_code, (0, 1), SLOW),
     "comm.link_rate": Probe("10 MB/s", "0.1 MB/s", lambda r: fastest_gather(r) > 1.001e5),
     "batch.tokens": Probe(4, 2048, total("packs"), (2, 1)),
+    "score.temperature": Probe(
+        1.0, 2.0, lambda r: round(r.attribute("perplexity"), 4), (2.8284, ...)
+    ),
+    "score.entropy": Probe(False, True, columns("entropy", 0), (0, 6)),
+    "score.top_k": Probe(2, 3, columns("top_token"), (2, 3)),
+    "score.hidden_states": Probe(False, True, columns("hidden_states"), (0, 4)),
+    "score.logits": Probe(False, True, columns("logits"), (0, 4)),
     "output.file": Probe(
         "one.h5", "two.h5", lambda r: r.path.exists() and r.path.name, ("one.h5", "two.h5")
     ),
@@ -135,6 +173,7 @@ PROBES = {
         {"output.file": "existing.h5"},
         write_junk,
     ),
+    "output.flush_every": Probe("30 s", 0.001, flushes, (0, ...), EIGHT),
     "output.timeline": Probe(True, False, has_spans, (True, False)),
     "output.timeline_passes": Probe(
         2,
@@ -172,6 +211,8 @@ def ordinary(tiny) -> Result:
         MARKED
         | {
             "data.any_tokenizer": True,
+            "data.window": 3,
+            "data.stride": 1,
             "comm.link_rate": "1 MB/s",
             "output.log": "ordinary.jsonl",
             "device.threads": 1,

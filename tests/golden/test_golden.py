@@ -98,6 +98,24 @@ def test_greedy_marks_tokens_that_have_the_largest_logit(name, golden_weights, r
     assert np.abs(difference).max() <= NEAR
 
 
+@pytest.mark.parametrize("ranks, settings", [CHOICES[0], CHOICES[3], CHOICES[5]])
+@pytest.mark.parametrize("name", MODELS)
+def test_distributions_are_those_of_pytorch(name, ranks, settings, golden_weights, run):
+    deck = {"model.weights": golden_weights(name), "data.tokens": GOLDEN / name / "tokens.h5"}
+    asked = {"score.entropy": True, "score.logits": True, "score.hidden_states": True}
+    found = run(deck | settings | asked, ranks)
+    near(found, name, NEAR)
+    with expected(name) as file, h5py.File(GOLDEN / name / "tokens.h5") as tokens:
+        rows = slice(*tokens["offsets"][DETAILED : DETAILED + 2])
+        assert np.abs(found.read("/score/entropy") - file["entropy"][()]).max() <= NEAR
+        logits, hidden = found.read("/score/logits"), found.read("/score/hidden_states")
+        assert np.abs(logits[rows] - file[f"logits_document_{DETAILED}"][()]).max() <= NEAR
+        states = file[f"hidden_document_{DETAILED}"][()]
+    last = states.reshape(-1, rows.stop - rows.start, hidden.shape[1])[-1]
+    assert np.abs(hidden[rows] - last).max() <= NEAR
+    assert not np.isnan(logits).any() and not np.isnan(hidden).any()
+
+
 @pytest.fixture(scope="module")
 def smollm_tokens(smollm_weights, tmp_path_factory):
     """The reference's four texts as the tool tokenizes them, cut to its lengths; its own ids."""

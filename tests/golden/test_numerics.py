@@ -66,7 +66,7 @@ def test_bigram_costs_are_powers_of_two(document, costs, bigram, run):
         pytest.param(3, {"batch.tokens": 4, "comm.transport": "mpi"}, id="one-rank-idle"),
     ],
 )
-def test_loss_is_a_mean_over_all_tokens(ranks, settings, bigram, run):
+def test_t01_c6_loss_is_a_mean_over_all_tokens(ranks, settings, bigram, run):
     result = run(bigram([A, B]) | settings, ranks)
     count, perplexity = totals(result)
     assert count == 4
@@ -78,7 +78,7 @@ def test_loss_is_a_mean_over_all_tokens(ranks, settings, bigram, run):
 
 
 @pytest.mark.parametrize("ranks", (1, 2, 3))
-def test_last_batch_is_neither_dropped_nor_padded(ranks, bigram, run):
+def test_i5_last_batch_is_neither_dropped_nor_padded(ranks, bigram, run):
     result = run(bigram([A, A, A, A, B]) | {"batch.tokens": 8}, ranks)
     count, perplexity = totals(result)
     assert count == 13
@@ -99,7 +99,7 @@ def test_last_batch_is_neither_dropped_nor_padded(ranks, bigram, run):
         (8, "bfloat16", "auto"),
     ],
 )
-def test_padded_rows_are_nobodys_tokens(ranks, dtype, transport, run, tmp_path):
+def test_t17_c11_padded_rows_are_nobodys_tokens(ranks, dtype, transport, run, tmp_path):
     deck = {
         "model.weights": fixtures.uniform(tmp_path / "uniform.h5", 97, dtype),
         "data.tokens": fixtures.write_tokens(tmp_path / "documents.h5", [list(range(97))]),
@@ -114,7 +114,7 @@ def test_padded_rows_are_nobodys_tokens(ranks, dtype, transport, run, tmp_path):
 
 
 @pytest.mark.parametrize("eps, wanted", [(1e-5, -1.2550639), (1e-6, -1.0329637)])
-def test_norm_epsilon_comes_from_the_config(eps, wanted, run, tmp_path):
+def test_t14_d8_norm_epsilon_comes_from_the_config(eps, wanted, run, tmp_path):
     deck = {
         "model.weights": fixtures.epsilon(tmp_path / "epsilon.h5", eps),
         "data.tokens": fixtures.write_tokens(tmp_path / "documents.h5", [[0, 1]]),
@@ -152,7 +152,7 @@ def against_reference(result: Result, weights: Path, tokens: Path) -> float:
     return float(np.nanmax(np.abs(logprob - wanted)))
 
 
-def test_sizes_that_no_rank_count_divides(run, tmp_path):
+def test_c4_sizes_that_no_rank_count_divides(run, tmp_path):
     weights = fixtures.random_llama(tmp_path / "odd.h5", **ODD)
     tokens = fixtures.random_documents(tmp_path / "tokens.h5", 97, [40, 7, 1, 23, 64, 2])
     deck = {"model.weights": weights, "data.tokens": tokens, "batch.tokens": 48}
@@ -199,7 +199,7 @@ LLAMA3 = {
 }
 
 
-def test_llama3_rope_is_right_at_far_positions(run, tmp_path):
+def test_d1_llama3_rope_is_right_at_far_positions(run, tmp_path):
     config = ODD | {"rope_scaling": LLAMA3}
     weights = fixtures.random_llama(tmp_path / "scaled.h5", **config)
     plain = fixtures.random_llama(tmp_path / "plain.h5", **ODD)
@@ -212,7 +212,7 @@ def test_llama3_rope_is_right_at_far_positions(run, tmp_path):
     assert np.abs(found - unscaled.logprob[last]).max() > 100 * NEAR
 
 
-def test_document_longer_than_the_positions_is_refused(bigram, run):
+def test_i6_document_longer_than_the_positions_is_refused(bigram, run):
     deck = bigram([A, W[:9]], max_position_embeddings=8)
     for ranks in (1, 3):
         result = run(deck, ranks, expect=2)

@@ -44,6 +44,7 @@ struct Setting {
     std::string origin;       // "default", "deck" or "command line"
     std::string where;        // "score.deck:14", "command line", or "" for a default
     std::string expanded;     // value with each ${NAME} replaced; often equal to value
+    std::string plain; // value in plain form: sizes in bytes, times in s, rates in bytes per s
 };
 
 // Environment variables by name.
@@ -72,6 +73,8 @@ public:
     // A deck that can be run again: every key with its value (variables expanded) and, as a
     // comment, its origin. Parsed again it yields equal sections.
     std::string effective_text() const;
+    // The plain form of a value: equal for values that mean the same. Throws on an unknown key.
+    std::string plain(std::string_view key) const;
     // The beginning of a later refusal: "score.deck:14: fsdp.forward_prefetch",
     // "command line: fsdp.forward_prefetch" or "default: fsdp.forward_prefetch". Throws on an
     // unknown key.

@@ -27,6 +27,8 @@ struct ModelSection {
 
 struct DataSection {
     std::string tokens;             // required; path, variables expanded
+    std::int64_t window = 0;        // tokens; 0: documents are whole
+    std::int64_t stride = 0;        // tokens; 0: window - 1
     std::int64_t max_documents = 0; // 0: all
     bool any_tokenizer = false;
 
@@ -51,6 +53,7 @@ struct FsdpSection {
     int forward_prefetch = 1;
     std::string param_dtype = "auto"; // auto, fp32, bf16
     base::Bytes piece_bytes{0};       // 0: the largest layer, at least 4 MiB
+    base::Bytes gather_memory{0};     // 0: no limit
 
     friend bool operator==(const FsdpSection&, const FsdpSection&) = default;
 };
@@ -69,9 +72,23 @@ struct BatchSection {
     friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };
 
+struct ScoreSection {
+    double temperature = 1.0;
+    bool entropy = false;
+    int top_k = 0; // tokens
+    bool hidden_states = false;
+    bool logits = false;
+
+    // Is more asked for than the log-probabilities of the tokens that came?
+    bool more() const { return entropy || top_k > 0 || hidden_states || logits; }
+
+    friend bool operator==(const ScoreSection&, const ScoreSection&) = default;
+};
+
 struct OutputSection {
     std::string file;                // required; path, variables expanded
-    std::string existing = "refuse"; // refuse, replace
+    std::string existing = "refuse"; // refuse, replace, resume
+    double flush_every_s = 30;
     bool timeline = true;
     std::int64_t timeline_passes = 64;
     std::string require = "none"; // none, observed
@@ -89,6 +106,7 @@ struct Sections {
     FsdpSection fsdp;
     CommSection comm;
     BatchSection batch;
+    ScoreSection score;
     OutputSection output;
 
     friend bool operator==(const Sections&, const Sections&) = default;

@@ -12,6 +12,7 @@
 #include <foregather/base/types.hpp>
 #include <foregather/base/view.hpp>
 #include <foregather/io/digest.hpp>
+#include <foregather/io/earlier.hpp>
 #include <foregather/io/table.hpp>
 #include <foregather/io/token_file.hpp>
 #include <foregather/mesh/control.hpp>
@@ -53,7 +54,30 @@ using Descriptor = base::Unique<int, DescriptorCloser>;
 struct ScoreLayout {
     const TokenFile& tokens; // must outlive the constructor of ResultsFile
     std::int64_t packs = 0;
+    // What is stored of the distribution after each token; 0 or false: nothing.
+    bool entropy = false;
+    std::int64_t top_k = 0;
+    std::int64_t vocabulary = 0; // of the logits
+    std::int64_t width = 0;      // of the hidden states
 };
+
+// Of tokens that follow each other, one row a token; what was not laid out is empty.
+struct RowResults {
+    base::View<const float> entropy{};
+    base::View<const std::int32_t> top_tokens{}; // [rows, k]
+    base::View<const float> top_logprobs{};      // [rows, k]
+    base::View<const float> logits{};            // [rows, V]
+    base::View<const float> hidden{};            // [rows, C]
+};
+
+// A document whose scores are stored by several packs.
+struct SplitDocument {
+    std::int64_t document = 0;
+    base::Range scored; // its scored tokens in /tokens
+};
+
+// What a sum over so many scored tokens makes of a document.
+DocumentStatus status_of(std::int64_t scored_tokens, double nll);
 
 // Bytes of the datasets that are laid out at the start.
 base::Bytes bytes_of(const ScoreLayout& layout);
@@ -63,7 +87,11 @@ struct Output {
     std::string path;
     bool replace = false; // an existing file is replaced, by the rename at the end
     std::string title;
+    bool resume = false; // what an earlier run left is not in the way
 };
+
+// Where results are collected.
+std::string part_path(const std::string& path);
 
 // Throws Error(refused) when the file exists and is not to be replaced, is a directory, the
 // directory is missing or cannot be written to, or the title is too long for an attribute. Leaves
@@ -72,15 +100,25 @@ void refuse_unusable(const Output& output);
 // Throws Error(refused) when the directory's file system has less room than that. Not collective.
 void refuse_without_room(const Output& output, base::Bytes needed);
 
+// Renames a PATH.part that is complete. Throws Error(failed). For one rank; blocks.
+void publish_part(const Output& output);
+
 // All members are called by the main thread; those called collective, by every rank of `control`.
 class ResultsFile {
 public:
     // Collective; blocks. Rank 0 lays out PATH.part (replacing one that an earlier run left), with
     // `tables` and `texts` (rank 0's count); then all ranks open it. Throws mesh::AgreedError:
     // refused as by the two functions above, failed otherwise. `control` must outlive the file.
+    // resumed (rank 0's counts): go on with the PATH.part that is there, of the same layout; tables
+    // and texts are in it already, and row `start_number` of its starts becomes this one.
+    struct Resumed {
+        std::int64_t start_number = 0;
+        RunStart start;
+    };
     ResultsFile(const mesh::Control& control, Output output,
                 const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
-                const std::vector<Text>& texts);
+                const std::vector<Text>& texts,
+                const std::optional<Resumed>& resumed = std::nullopt);
     // Collective: closes the file and leaves PATH.part. With an exception on its way the handle is
     // kept to the end of the process instead: closing would wait for ranks that never come.
     ~ResultsFile();
@@ -95,6 +133,8 @@ public:
     // whether the token was the most likely one (0 or 1). Not collective.
     void write_score(std::int64_t first_token, base::View<const float> logprob,
                      base::View<const std::uint8_t> greedy);
+    // What is predicted after tokens [first, first + rows). Not collective.
+    void write_rows(std::int64_t first_token, std::int64_t rows, const RowResults& results);
     // Documents [first, first + n): sum of -logprob, number of scored tokens, DocumentStatus. A
     // document that is never written stays `not_run`. Not collective.
     void write_documents(std::int64_t first, base::View<const double> nll,
@@ -106,8 +146,10 @@ public:
     // Collective; blocks until what was written is on disk: data first, then the marks of packs. A
     // run killed later leaves a PATH.part whose marked packs are whole. Throws AgreedError.
     void flush();
-    // Collective; blocks. Flushes; rank 0 reads what is stored per document; every rank returns it.
-    Summary summarise();
+    // Collective; blocks. Flushes; rank 0 adds up the stored scores of `split` documents (its list
+    // counts) and stores the sums, as write_documents() does for others; then it reads what is
+    // stored per document, and every rank returns the sums.
+    Summary summarise(const std::vector<SplitDocument>& split = {});
     // Collective; blocks. Flushes and closes; rank 0 adds the tables and texts (rank 0's count),
     // each of them directly in /timing or /provenance, fills in the attributes of /score, changes
     // the root's attribute `complete` from 0 to 1 and renames the file. Killed at any moment of it,
@@ -124,12 +166,18 @@ private:
 
     void create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
                 const std::vector<Text>& texts);
+    void reopen(const Resumed& resumed);
+    void remember_bytes(const TokenFile& tokens);
     void open(bool with_score);
     Shared& shared();
     Shared& scores();
+    void add_up(const SplitDocument& document);
     template <class T>
     void write(const Dataset& dataset, std::int64_t first, base::View<const T> values,
                const char* path);
+    template <class T>
+    void write_matrix(const Dataset& dataset, std::int64_t first, std::int64_t rows,
+                      base::View<const T> values, const char* path);
     void complete(const std::optional<Summary>& summary, const std::vector<Table>& tables,
                   const std::vector<Text>& texts);
 

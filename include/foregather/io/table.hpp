@@ -60,6 +60,8 @@ Unplaced make_table(const File& file, const Table& table);
 Unplaced make_text(const File& file, const Text& text);
 // Puts an object into its place, in a group that exists and has none of that name.
 void place(const File& file, const Unplaced& made);
+// Takes what has a place away from it; nothing if there is none.
+void displace(const File& file, const std::string& path);
 
 // Creates a group with room in its header for links to come: while they are no more than
 // `roomy_links`, with names of 24 bytes on average, a link changes the header in its place and

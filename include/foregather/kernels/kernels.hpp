@@ -24,12 +24,33 @@ using Floats = View<float>;
 using ConstFloats = View<const float>;
 using Ids = View<const std::int32_t>;
 
-// Running log-sum-exp over the pieces of the head, one entry per scored token [S].
+struct TopToken {
+    float logit;
+    std::int32_t id;
+};
+
+// Running log-sum-exp over the pieces of the head, one entry per row [S], and what else is asked
+// for; what is empty is not.
 struct HeadState {
-    Floats maximum;             // largest logit so far
-    View<double> sum;           // sum of exp(logit - maximum) so far
-    Floats target;              // logit of the token that came
-    View<std::int32_t> best_id; // id of `maximum`; of equal logits the lower id
+    Floats maximum{};             // largest logit so far
+    View<double> sum{};           // sum of exp((logit - maximum) / temperature) so far
+    Floats target{};              // logit of the token that came
+    View<std::int32_t> best_id{}; // id of `maximum`; of equal logits the lower id
+
+    float scale = 1.0F; // 1 / temperature
+    // For the entropy: sum of d exp(d) with d = (logit - maximum) / temperature.
+    View<double> weighted{};
+    View<TopToken> top{}; // [S, k] the k largest logits so far; of equal ones those of lower ids
+    Floats logits{};      // [S, V] all of them, before temperature
+};
+
+// What comes out, one entry per row [S]; empty where it is not asked for.
+struct HeadResults {
+    Floats logprob{};
+    View<std::uint8_t> greedy{};
+    Floats entropy{};                // nat
+    View<std::int32_t> top_tokens{}; // [S, k], the most likely first
+    Floats top_logprobs{};           // [S, k]
 };
 
 struct AttentionShape {
@@ -79,16 +100,17 @@ public:
 
     // Empties the state: no logit seen.
     void head_begin(HeadState state, Stream& stream);
-    // Logits of this piece's rows, x w^T, go into the state; none are kept. The sum runs in double,
-    // in an order fixed by the shapes. Pieces may come in any order, each once. A logit that is not
-    // finite ends as a NaN logprob. x [S, C], w [R, C] of x's type, of vocabulary rows first_row..,
-    // targets [S].
+    // Logits of this piece's rows, x w^T, go into the state; none are kept unless state.logits asks
+    // for them. The sum runs in double, in an order fixed by the shapes. Pieces may come in any
+    // order, each once. A logit that is not finite ends as a NaN logprob. x [S, C], w [R, C] of x's
+    // type, of vocabulary rows first_row.., targets [S].
     void head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                     Stream& stream);
-    // logprob[s] = target - maximum - ln(sum), rounded to float once; NaN if no piece held the
-    // target. greedy[s] = (best_id == target id), 0 where logprob is not finite.
-    void head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
-                  Stream& stream);
+    // logprob[s] = (target - maximum) / temperature - ln(sum), rounded to float once; NaN if no
+    // piece held the target. greedy[s] = (best_id == target id), 0 where logprob is not finite.
+    // entropy[s] = ln(sum) - weighted / sum. Where the sum is not a number, neither are these, and
+    // top tokens are -1.
+    void head_end(HeadState state, Ids targets, HeadResults results, Stream& stream);
 
     // The product kernel in use, as recorded in the results: library, version, core type.
     virtual std::string product_name() const = 0;
@@ -110,8 +132,7 @@ private:
     virtual void do_head_begin(HeadState, Stream&) = 0;
     virtual void do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState,
                                Stream&) = 0;
-    virtual void do_head_end(HeadState, Ids targets, Floats logprob, View<std::uint8_t> greedy,
-                             Stream&) = 0;
+    virtual void do_head_end(HeadState, Ids targets, HeadResults, Stream&) = 0;
 };
 
 } // namespace foregather::kernels

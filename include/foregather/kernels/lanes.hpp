@@ -21,6 +21,12 @@ struct Lanes {
     float (*exp_minus)(float* x, std::int64_t n, float shift);
     // Sum of exp(x[i] - shift) in double; x is left alone.
     double (*sum_exp_minus)(const float* x, std::int64_t n, float shift);
+    // With d = (x[i] - shift) * scale: the same sum of exp(d), and that of d * exp(d), whose limit
+    // for d = -infinity is 0.
+    struct Sums {
+        double plain, weighted;
+    };
+    Sums (*sums_exp_scaled)(const float* x, std::int64_t n, float shift, float scale);
     // out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. out may be gate.
     void (*silu_gate)(const float* gate, const float* up, float* out, std::int64_t n);
     // Sum of x[i]^2 in double.

@@ -14,22 +14,33 @@ namespace foregather::model {
 // A pack of whole documents in device memory, and where its results go. All of it must live until
 // the pass is done on the compute stream.
 struct PackView {
-    kernels::Ids ids;       // [T]
-    kernels::Ids positions; // [T], from 0 in each document
-    kernels::Ids offsets;   // [documents + 1] into T
-    kernels::Ids rows; // [S] token positions whose prediction is scored: target is the token after
-    kernels::Ids targets;            // [S] ids of those targets
-    base::View<float> logprob;       // [S] out
-    base::View<std::uint8_t> greedy; // [S] out
+    kernels::Ids ids;             // [T]
+    kernels::Ids positions;       // [T], from 0 in each document
+    kernels::Ids offsets;         // [documents + 1] into T
+    kernels::Ids rows;            // [S] token positions whose prediction is asked for
+    kernels::Ids targets;         // [S] ids of the tokens after them, -1 where none is scored
+    kernels::HeadResults results; // [S] out; what Limits::head asks for
+    base::View<float> logits{};   // [S, V] out, before temperature
+    base::View<float> hidden{};   // [S, C] out, after the final norm
+};
+
+// What the head is asked for beside the log-probability of each target.
+struct HeadWants {
+    double temperature = 1.0;
+    bool entropy = false;
+    int top_k = 0;
+    bool logits = false;
+    bool hidden = false;
 };
 
 // What the activations are laid out for.
 struct Limits {
     base::Elements tokens = 0;   // T, of the largest pack
-    base::Elements document = 0; // longest one: positions of the RoPE tables
+    base::Elements document = 0; // longest one, or window: positions of the RoPE tables
     // Type of the gathered weights: fp32 or bf16. What they are multiplied with is rounded to it;
     // sums, the residual stream, norms and the softmax stay fp32 or better.
     base::DType weights = base::DType::f32;
+    HeadWants head{};
 };
 
 class Transformer {
@@ -44,12 +55,15 @@ public:
     void forward(shard::WeightSource& weights, const PackView& pack, kernels::Kernels& kernels,
                  device::Stream& compute);
 
+    // What logits are multiplied by before the softmax: 1 / temperature.
+    float logits_scale() const { return static_cast<float>(1.0 / limits_.head.temperature); }
+
     // Device memory that the constructor allocates, to the byte.
     static base::Bytes activation_bytes(const ModelConfig& config, const Limits& limits);
 
 private:
     void check(const PackView& pack) const;
-    kernels::HeadState head_state(base::Elements scored) const;
+    kernels::HeadState head_state(const PackView& pack) const;
     void embedding(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
                    kernels::Kernels& kernels, device::Stream& compute);
     void layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
@@ -69,8 +83,9 @@ private:
     device::Buffer<std::byte> normed_, mixed_, gated_, scored_; // of limits.weights' type
     device::Buffer<float> cosines_, sines_;
     device::Buffer<float> head_maximum_, head_target_;
-    device::Buffer<double> head_sum_;
+    device::Buffer<double> head_sum_, head_weighted_;
     device::Buffer<std::int32_t> head_best_;
+    device::Buffer<kernels::TopToken> head_top_;
 };
 
 } // namespace foregather::model

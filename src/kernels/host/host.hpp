@@ -39,8 +39,7 @@ private:
     void do_head_begin(HeadState state, Stream& stream) override;
     void do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                        Stream& stream) override;
-    void do_head_end(HeadState state, Ids targets, Floats logprob, View<std::uint8_t> greedy,
-                     Stream& stream) override;
+    void do_head_end(HeadState state, Ids targets, HeadResults results, Stream& stream) override;
 
     // attention.cpp; T is float or Bf16, what products read.
     template <class T>
@@ -68,7 +67,7 @@ private:
     void multiply_bf16(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b, float beta,
                        Matrix<float> c, int thread) const; // product.cpp
     void fold_logits(const float* logits, Elements n, Elements first_id, std::int32_t target,
-                     HeadState state, std::size_t s) const; // loss.cpp
+                     const HeadState& state, std::size_t s) const; // loss.cpp
 
     // Enqueues body(begin, end, thread) for [0, rows) cut into blocks of `block` rows.
     template <class Body>

@@ -80,7 +80,7 @@ TEST(Deck, WritesADeckThatCanBeRunAgain) {
         parsed(good_deck + "[job]\ntitle = run#3 = a;b [x] \"q\" ${HOME}\n[comm]\n"
                            "timeout = 0.1 min\nlink_rate = 3 Mb/s\n[output]\nlog = a#b.log\n",
                {"--fsdp.piece_bytes=3 KiB", "--job.strict=true", "--device.kind=host",
-                "--data.max_documents=9223372036854775807"});
+                "--data.max_documents=9223372036854775807", "--score.temperature=0.1"});
     const Deck again = Deck::parse(deck.effective_text(), "again.deck", {}, {});
     EXPECT_EQ(again.sections(), deck.sections());
     EXPECT_EQ(again.sections().comm.timeout_s, 6);

@@ -81,7 +81,7 @@ TEST(DeckHelp, RefusesAnUnknownTopicWithTheNearest) {
               "there is no help on \"fsdp.forward_prefech\" (did you mean fsdp.forward_prefetch?)");
     EXPECT_EQ(refused_topic("fdsp"), "there is no help on \"fdsp\" (did you mean fsdp?)");
     EXPECT_EQ(refused_topic("train"), "there is no help on \"train\" (sections: job, model, data, "
-                                      "device, mesh, fsdp, comm, batch, output)");
+                                      "device, mesh, fsdp, comm, batch, score, output)");
     EXPECT_NE(refused_topic("fsdp."), "");
     EXPECT_NE(refused_topic("forward_prefetch"), "");
 }

@@ -37,7 +37,7 @@ const std::vector<Fault> faults = {
      after_good("[fsdp]\nxyzzy = 1\n"),
      {},
      "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, param_dtype, "
-     "piece_bytes)"},
+     "piece_bytes, gather_memory)"},
     {"KnownKeyInTheWrongSection",
      after_good("[job]\nforward_prefetch = 1\n"),
      {},
@@ -56,7 +56,7 @@ const std::vector<Fault> faults = {
      after_good("[train]\nlearning_rate = 1\n"),
      {},
      "score.deck:11: unknown section [train] (sections: job, model, data, device, mesh, fsdp, "
-     "comm, batch, output)"},
+     "comm, batch, score, output)"},
     {"SectionInWrongCase",
      after_good("[FSDP]\nforward_prefetch = 1\n"),
      {},
@@ -80,7 +80,7 @@ const std::vector<Fault> faults = {
      "xyzzy = true\n" + good_deck,
      {},
      "score.deck:1: key xyzzy comes before any section (sections: job, model, data, device, mesh, "
-     "fsdp, comm, batch, output)"},
+     "fsdp, comm, batch, score, output)"},
     {"KeyTwice",
      after_good("[fsdp]\nforward_prefetch = 1\nforward-prefetch = 1\n"),
      {},
@@ -127,7 +127,7 @@ const std::vector<Fault> faults = {
      good_deck,
      {"--train.learning_rate=1"},
      "command line: unknown key train.learning_rate (sections: job, model, data, device, mesh, "
-     "fsdp, comm, batch, output)"},
+     "fsdp, comm, batch, score, output)"},
     {"LineWrongCase",
      good_deck,
      {"--FSDP.Forward-Prefetch=1"},
@@ -209,9 +209,20 @@ TEST(DeckRefusal, TellsAllErrorsAtOnceInTheOrderOfTheLinesThenTheCommandLine) {
 }
 
 TEST(DeckRefusal, GivesNoHintThatIsFarFetched) {
-    EXPECT_EQ(refusal(good_deck, {"--data.window=4"}),
-              "command line: unknown key data.window (keys of [data]: tokens, max_documents, "
-              "any_tokenizer)");
+    EXPECT_EQ(refusal(good_deck, {"--data.xyzzy=4"}),
+              "command line: unknown key data.xyzzy (keys of [data]: tokens, window, stride, "
+              "max_documents, any_tokenizer)");
+}
+
+TEST(DeckRefusal, TakesNoWindowThatScoresNothingAndNoStrideThatCarriesNothing) {
+    EXPECT_EQ(
+        refusal(good_deck, {"--data.window=1"}),
+        "command line: data.window = 1 can score nothing: a token alone has no context; set 2 "
+        "or more, or 0 for whole documents");
+    EXPECT_EQ(refusal(good_deck, {"--data.window=4", "--data.stride=4"}),
+              "command line: data.stride = 4 does not go with data.window = 4 (command line): a "
+              "stride of at most 3 carries the token that the next window's first score needs");
+    EXPECT_EQ(refusal(good_deck, {"--data.window=4", "--data.stride=3"}), "");
 }
 
 TEST(DeckRefusal, CutsLongAndUnprintableTextInMessages) {

@@ -153,7 +153,7 @@ TEST_P(Bf16Kernels, EmbeddingsAreExactAndHeadsSumInFp32) {
         state.best_id = best;
         host_.kernels->head_begin(state, *host_.stream);
         host_.kernels->head_piece(in, w, 0, ids, state, *host_.stream);
-        host_.kernels->head_end(state, ids, logprob, greedy, *host_.stream);
+        host_.kernels->head_end(state, ids, {logprob, greedy}, *host_.stream);
         host_.stream->sync();
         return logprob;
     };

@@ -80,7 +80,7 @@ TEST_F(ShapeChecks, Head) {
         kernels_.head_piece(slab_of(six_), slab_of(six_), 0, ids_, state, stream_);
     });
     expect_refused("head_end", "logprob 1", [&] {
-        kernels_.head_end(state, two_, Floats(logprob).first(1), greedy, stream_);
+        kernels_.head_end(state, two_, {Floats(logprob).first(1), greedy}, stream_);
     });
 }
 
@@ -92,7 +92,7 @@ TEST_F(ShapeChecks, CallsWithoutTokensDoNothing) {
     kernels_.take_rows(six_, {}, {}, 2, stream_);
     kernels_.head_begin({}, stream_);
     kernels_.head_piece({}, slab_of(six_), 0, {}, {}, stream_);
-    kernels_.head_end({}, {}, {}, {}, stream_);
+    kernels_.head_end({}, {}, {}, stream_);
     EXPECT_NO_THROW(stream_.sync());
 }
 

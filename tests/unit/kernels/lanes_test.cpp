@@ -117,11 +117,14 @@ TEST(Lanes, SumsRunInSixteenLanesAtEveryWidth) {
     for (const std::size_t n : {0U, 1U, 15U, 16U, 17U, 31U, 128U, 513U}) {
         const std::vector<float> x = numbers(n, 7, 5.0F);
         std::vector<float> exps;
-        std::vector<double> wide_exps, squares;
+        std::vector<double> wide_exps, squares, scaled, weighted;
         for (const float value : x) {
             exps.push_back(exp_at(lanes(LaneLevel::sse2), value - 1.5F));
             wide_exps.push_back(static_cast<double>(exps.back()));
             squares.push_back(static_cast<double>(value) * static_cast<double>(value));
+            const float d = (value - 1.5F) * 0.7F;
+            scaled.push_back(static_cast<double>(exp_at(lanes(LaneLevel::sse2), d)));
+            weighted.push_back(static_cast<double>(d) * scaled.back());
         }
         const auto count = static_cast<std::int64_t>(n);
         for (const Lanes* table : runnable()) {
@@ -129,7 +132,23 @@ TEST(Lanes, SumsRunInSixteenLanesAtEveryWidth) {
             EXPECT_EQ(table->exp_minus(y.data(), count, 1.5F), lane_sum(exps)) << n;
             EXPECT_EQ(table->sum_exp_minus(x.data(), count, 1.5F), lane_sum(wide_exps)) << n;
             EXPECT_EQ(table->sum_of_squares(x.data(), count), lane_sum(squares)) << n;
+            const Lanes::Sums sums = table->sums_exp_scaled(x.data(), count, 1.5F, 0.7F);
+            EXPECT_EQ(sums.plain, lane_sum(scaled)) << n;
+            EXPECT_EQ(sums.weighted, lane_sum(weighted)) << n;
+            EXPECT_EQ(table->sums_exp_scaled(x.data(), count, 1.5F, 1.0F).plain,
+                      lane_sum(wide_exps));
         }
+    }
+}
+
+TEST(Lanes, WhatHasNoProbabilityAddsNothingToWeightedSums) {
+    for (const Lanes* table : runnable()) {
+        const std::vector<float> x = {1.0F, -infinity, -1e30F, 0.0F};
+        const Lanes::Sums sums = table->sums_exp_scaled(x.data(), 4, 1.0F, 1.0F);
+        EXPECT_DOUBLE_EQ(sums.plain, 1.0 + static_cast<double>(exp_at(*table, -1.0F)));
+        EXPECT_DOUBLE_EQ(sums.weighted, -static_cast<double>(exp_at(*table, -1.0F)));
+        const std::vector<float> nan = {1.0F, std::nanf("")};
+        EXPECT_TRUE(std::isnan(table->sums_exp_scaled(nan.data(), 2, 1.0F, 1.0F).weighted));
     }
 }
 

@@ -99,7 +99,7 @@ struct Pack {
         logprob.assign(rows.size(), std::nanf(""));
         greedy.assign(rows.size(), 7);
     }
-    PackView view() { return {ids, positions, offsets, rows, targets, logprob, greedy}; }
+    PackView view() { return {ids, positions, offsets, rows, targets, {logprob, greedy}}; }
 };
 
 // A model on the host, ready to score.

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads back what results_file.cpp and the job have laid out. A file of another layout, or one that
+// HDF5 cannot open, is unusable, with the reason.
+#include <foregather/io/earlier.hpp>
+
+#include <algorithm>
+
+#include "score_layout.hpp"
+
+namespace foregather::io {
+
+namespace {
+
+constexpr const char* starts_path = "/provenance/starts";
+constexpr const char* identity_path = "/provenance/identity";
+constexpr std::size_t time_bytes = 24, command_bytes = 488;
+
+Dataset open_column(const File& file, const std::string& path) {
+    return Dataset(check(H5Dopen2(file.handle(), path.c_str(), H5P_DEFAULT), "open " + path));
+}
+
+std::vector<std::string> strings_of(const File& file, const std::string& path) {
+    const Dataset dataset = open_column(file, path);
+    const Type type(check(H5Dget_type(dataset.handle()), "read the type of " + path));
+    const base::Shape shape = shape_of(dataset, path);
+    if (H5Tget_class(type.handle()) != H5T_STRING || H5Tis_variable_str(type.handle()) > 0 ||
+        shape.size() != 1) {
+        base::fail(path + " is no column of strings of fixed length");
+    }
+    const std::size_t length = H5Tget_size(type.handle());
+    std::string bytes(static_cast<std::size_t>(shape[0]) * length, '\0');
+    if (shape[0] > 0) {
+        read_block(dataset, type.handle(), {{0}, shape}, reinterpret_cast<std::byte*>(bytes.data()),
+                   path);
+    }
+    std::vector<std::string> values;
+    for (std::size_t at = 0; at < bytes.size(); at += length) {
+        const std::string padded = bytes.substr(at, length);
+        values.push_back(padded.substr(0, padded.find('\0')));
+    }
+    return values;
+}
+
+template <class T>
+std::vector<T> numbers_of(const File& file, const std::string& path) {
+    const Dataset dataset = open_column(file, path);
+    std::vector<T> values(static_cast<std::size_t>(base::elements_of(shape_of(dataset, path))));
+    read_range(dataset, 0, base::View<T>(values), path);
+    return values;
+}
+
+void read_starts(const File& file, Earlier& earlier) {
+    const std::string table = starts_path;
+    const auto started = strings_of(file, table + "/started");
+    const auto ranks = numbers_of<std::int64_t>(file, table + "/ranks");
+    const auto packs = numbers_of<std::int64_t>(file, table + "/packs_before");
+    const auto commands = strings_of(file, table + "/command_line");
+    for (std::size_t i = 0; i < started.size() && !started[i].empty(); ++i) {
+        earlier.starts.push_back({started[i], ranks.at(i), packs.at(i), commands.at(i)});
+    }
+}
+
+void read_identity(const File& file, Earlier& earlier) {
+    const std::string table = identity_path;
+    const auto names = strings_of(file, table + "/name");
+    const auto values = strings_of(file, table + "/value");
+    const auto told = numbers_of<std::uint8_t>(file, table + "/told");
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        earlier.identity.push_back({names[i], values.at(i), told.at(i) != 0});
+    }
+}
+
+// The first bytes of a text, with what is left of its place filled with nulls.
+std::string fitted(const std::string& text, std::size_t bytes) {
+    std::string result = text;
+    result.resize(bytes, '\0');
+    return result;
+}
+
+Table table_of(const char* path, const std::vector<RunStart>& starts, std::size_t rows) {
+    std::vector<std::string> started, commands;
+    std::vector<std::int64_t> ranks, packs;
+    for (std::size_t i = 0; i < rows; ++i) {
+        const RunStart& start = i < starts.size() ? starts[i] : RunStart{};
+        started.push_back(fitted(start.started, time_bytes));
+        ranks.push_back(start.ranks);
+        packs.push_back(start.packs_before);
+        commands.push_back(fitted(start.command_line, command_bytes));
+    }
+    return {path,
+            {{"started", "", "when a start of this run began, UTC; empty: no such start", started},
+             {"ranks", "1", "its ranks", ranks},
+             {"packs_before", "1", "packs whose scores were in the file already", packs},
+             {"command_line", "", "its command line, cut to its first bytes", commands}},
+            {},
+            "start"};
+}
+
+void write_string(const File& file, const char* column, std::int64_t row, const std::string& text,
+                  std::size_t bytes) {
+    const std::string path = std::string(starts_path) + "/" + column;
+    const Dataset dataset = open_column(file, path);
+    const std::string value = fitted(text, bytes);
+    write_block(dataset, string_type(bytes).handle(), {{row}, {1}},
+                reinterpret_cast<const std::byte*>(value.data()), path);
+}
+
+void write_number(const File& file, const char* column, std::int64_t row, std::int64_t value) {
+    const std::string path = std::string(starts_path) + "/" + column;
+    write_range(open_column(file, path), row, base::View<const std::int64_t>(&value, 1), path);
+}
+
+} // namespace
+
+Earlier read_earlier(const std::string& path) {
+    Earlier earlier;
+    try {
+        const File file = open_input(path, "results file");
+        if (text_attribute(file.handle(), "format", path).value_or("") != "foregather.results") {
+            base::fail("it is no results file");
+        }
+        earlier.complete = integer_attribute(file.handle(), "complete", path).value_or(0) == 1;
+        earlier.packs_done = numbers_of<std::uint8_t>(file, score_path::packs_done);
+        read_identity(file, earlier);
+        read_starts(file, earlier);
+    } catch (const std::exception& error) {
+        earlier = Earlier{};
+        earlier.unusable = error.what();
+    }
+    return earlier;
+}
+
+Table starts_table(const RunStart& first) { return table_of(starts_path, {first}, most_starts); }
+
+Table runs_table(const std::vector<RunStart>& starts) {
+    return table_of("/provenance/runs", starts, starts.size());
+}
+
+Table identity_table(const std::vector<IdentityRow>& rows) {
+    std::vector<std::string> names, values;
+    std::vector<std::uint8_t> told;
+    for (const IdentityRow& row : rows) {
+        names.push_back(row.name);
+        values.push_back(row.value);
+        told.push_back(row.told ? 1 : 0);
+    }
+    return {identity_path,
+            {{"name", "", "what a run that goes on with this file is compared by", names},
+             {"value", "", "what it was at the first start", values},
+             {"told", "1", "1: a change is told; 0: it is refused", told}},
+            {},
+            "entry"};
+}
+
+void write_start(const File& file, std::int64_t row, const RunStart& start) {
+    const std::int64_t at = std::min(row, most_starts - 1);
+    write_number(file, "ranks", at, start.ranks);
+    write_number(file, "packs_before", at, start.packs_before);
+    write_string(file, "command_line", at, start.command_line, command_bytes);
+    write_string(file, "started", at, start.started, time_bytes);
+}
+
+} // namespace foregather::io

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing by content: a file that was moved or copied is the same file.
+#include "resume.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <foregather/base/error.hpp>
+
+#include "version.hpp"
+
+namespace foregather::job {
+namespace {
+
+// Keys that stand for themselves no longer: their content or what became of them is compared.
+constexpr std::array by_content = {"model.weights",   "data.tokens",      "device.kind",
+                                   "device.products", "fsdp.param_dtype", "data.stride"};
+
+std::string content_of(const io::WeightsFile& weights) {
+    if (!weights.content_sha256().empty()) {
+        return "sha256 " + weights.content_sha256();
+    }
+    struct stat facts {};
+    const bool there = ::stat(weights.path().c_str(), &facts) == 0;
+    return std::to_string(weights.file_bytes()) + " bytes, changed at " +
+           std::to_string(there ? facts.st_mtime : 0) + " s, config " +
+           io::sha256_of_text(weights.config_json());
+}
+
+// Everything in which `now` differs from what is stored, a line each.
+std::vector<std::string> differences(const std::vector<io::IdentityRow>& stored,
+                                     const std::vector<io::IdentityRow>& now, bool told) {
+    std::vector<std::string> lines;
+    for (const io::IdentityRow& row : now) {
+        const auto same = std::find_if(stored.begin(), stored.end(),
+                                       [&](const auto& other) { return other.name == row.name; });
+        const std::string before = same == stored.end() ? "not recorded" : same->value;
+        if (row.told == told && !row.value.empty() && before != row.value) {
+            lines.push_back(row.name + " was " + before + ", is " + row.value);
+        }
+    }
+    return lines;
+}
+
+void compare(const deck::Deck& deck, const std::string& path, const io::Earlier& earlier,
+             const std::vector<io::IdentityRow>& identity, std::vector<std::string>& notes) {
+    const auto refused = differences(earlier.identity, identity, false);
+    if (!refused.empty()) {
+        std::string text = deck.where("output.existing") + " = resume: " + path +
+                           " was begun by another run, whose scores would differ:";
+        for (const std::string& line : refused) {
+            text += "\n  " + line;
+        }
+        base::refuse(text + "\n  set these back, or name another output.file");
+    }
+    for (const std::string& line : differences(earlier.identity, identity, true)) {
+        notes.push_back("resumed with a change: " + line);
+    }
+}
+
+} // namespace
+
+std::vector<io::IdentityRow> identity_of(const deck::Deck& deck, const Inputs& inputs,
+                                         const Machine& machine) {
+    const auto counted = [](const std::string& text) { return text.empty() ? "none" : text; };
+    std::vector<io::IdentityRow> rows = {
+        {"weights", content_of(*inputs.weights)},
+        {"tokens", "sha256 " + inputs.tokens_sha256},
+        {"packs", std::to_string(inputs.packs.packs.size())},
+        {"device", machine.device},
+        {"products", machine.products},
+        {"type of weights", machine.weights_type},
+        {"data.stride in force", std::to_string(inputs.packs.cut.stride)}};
+    for (const deck::KeyInfo& key : deck::known_keys()) {
+        if (key.mark != deck::Mark::free &&
+            std::find(by_content.begin(), by_content.end(), key.key) == by_content.end()) {
+            rows.push_back({key.key, counted(deck.plain(key.key)), key.mark == deck::Mark::told});
+        }
+    }
+    for (const Version& version : versions()) {
+        rows.push_back({"version of " + version.name, counted(version.value), true});
+    }
+    return rows;
+}
+
+Resume look_for_earlier(const deck::Deck& deck, const io::Output& output,
+                        const std::vector<io::IdentityRow>& identity, std::int64_t packs,
+                        bool publish) {
+    namespace fs = std::filesystem;
+    Resume resume;
+    const std::string part = io::part_path(output.path);
+    if (fs::exists(output.path)) {
+        const io::Earlier whole = io::read_earlier(output.path);
+        if (!whole.unusable.empty() || !whole.complete) {
+            base::refuse(deck.where("output.existing") + " = resume: " + output.path +
+                         " exists and is no complete results file" +
+                         (whole.unusable.empty() ? "" : ": " + whole.unusable) +
+                         "; move it away, or name another output.file");
+        }
+        compare(deck, output.path, whole, identity, resume.notes);
+        resume.state = Resume::State::published;
+        resume.notes = {output.path + " is complete already: there is nothing to resume"};
+        return resume;
+    }
+    if (!fs::exists(part)) {
+        return resume;
+    }
+    io::Earlier earlier = io::read_earlier(part);
+    if (!earlier.unusable.empty()) {
+        resume.notes = {part + " cannot be resumed, so the run starts anew: " + earlier.unusable};
+        return resume;
+    }
+    compare(deck, part, earlier, identity, resume.notes);
+    if (std::ssize(earlier.packs_done) != packs) {
+        base::refuse(part + " has marks for " + std::to_string(earlier.packs_done.size()) +
+                     " packs, this run has " + std::to_string(packs));
+    }
+    if (earlier.complete) {
+        if (publish) {
+            io::publish_part(output);
+        }
+        resume.state = Resume::State::published;
+        resume.notes = {part + " was complete: it is " + output.path + " now"};
+        return resume;
+    }
+    resume.state = Resume::State::go_on;
+    resume.packs_done = std::move(earlier.packs_done);
+    resume.starts = std::move(earlier.starts);
+    const auto done = std::count(resume.packs_done.begin(), resume.packs_done.end(), 1);
+    resume.notes.insert(resume.notes.begin(), "resumed: " + std::to_string(done) + " of " +
+                                                  std::to_string(packs) + " packs are in " + part);
+    return resume;
+}
+
+void share(Resume& resume, const mesh::Control& control) {
+    resume.state =
+        static_cast<Resume::State>(control.broadcast(static_cast<std::int64_t>(resume.state)));
+    const std::string marks =
+        control.broadcast(std::string(resume.packs_done.begin(), resume.packs_done.end()));
+    resume.packs_done.assign(marks.begin(), marks.end());
+}
+
+std::vector<std::int64_t> packs_to_do(const Resume& resume, std::int64_t packs) {
+    std::vector<std::int64_t> to_do;
+    if (resume.state == Resume::State::published) {
+        return to_do;
+    }
+    for (std::int64_t pack = 0; pack < packs; ++pack) {
+        const auto at = static_cast<std::size_t>(pack);
+        if (at >= resume.packs_done.size() || resume.packs_done[at] == 0) {
+            to_do.push_back(pack);
+        }
+    }
+    return to_do;
+}
+
+} // namespace foregather::job
