@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -133,7 +134,12 @@ int main(int argc, char** argv) {
     try {
         return dispatch(argc, argv);
     } catch (const base::Error& error) {
-        return mesh::speaks_before_mpi() ? tell(error) : static_cast<int>(error.status());
+        if (mesh::speaks_before_mpi()) {
+            return tell(error);
+        }
+        // A launcher ends all processes when the first has failed: that must be the one who speaks.
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        return static_cast<int>(error.status());
     } catch (const std::exception& error) {
         std::fprintf(stderr, "foregather: %s\n", error.what());
         return static_cast<int>(base::Status::failed);

@@ -31,6 +31,7 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
+by_the_clock=(tests/golden/test_prefetch.py tests/field/test_death.py)
 
 # count FILE LIST: prints "passed failed skipped" of a report of GoogleTest or pytest (both JUnit's XML), and
 # appends each test that ran or skipped to LIST. A report that is absent or torn counts as nothing.
@@ -174,8 +175,12 @@ run() {
     unit) part unit "$build/unit_tests" --gtest_output="xml:$logs/unit.xml" ;;
     mpi) at_all_sizes mpi "$build/mpi_tests" ;;
     self) self ;;
-    golden) limit=${LIMIT:-3600} python_tests golden tests/golden tests/field ;;
-    tools) limit=${LIMIT:-3600} python_tests tools tests/tools ;;
+    golden) # What is judged by the clock runs alone, all else on as many processes as there are cores and one.
+        limit=${LIMIT:-3600}
+        python_tests golden tests/golden tests/field -n $(($(nproc) + 1)) --dist loadfile "${by_the_clock[@]/#/--ignore=}"
+        python_tests clock "${by_the_clock[@]}"
+        ;;
+    tools) limit=${LIMIT:-3600} python_tests tools tests/tools -n "$(nproc)" --dist loadfile ;;
     link) python_tests link tests/link ;;
     all) for kind in unit mpi self tools golden; do run "$kind"; done ;;
     *)

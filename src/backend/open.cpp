@@ -3,6 +3,8 @@
 #include <foregather/backend/backend.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include <foregather/base/error.hpp>
 #include <foregather/comm/mpi_communicator.hpp>
@@ -58,12 +60,30 @@ ChosenProducts agree_on_products(const std::string& asked, const mesh::Control& 
     if (asked != "auto") {
         return {{asked, level}, "asked for"};
     }
-    const std::string fastest = kernels::fastest_product_library(level);
-    const bool all = control.max(fastest == "onednn" ? 0 : 1) == 0;
-    return all ? ChosenProducts{{fastest, level}, "measured as the fastest with these vectors"}
-               : ChosenProducts{{"openblas", level},
-                                fastest == "onednn" ? "not every rank can load oneDNN"
-                                                    : "the best that all ranks can run"};
+    const kernels::FastestProducts fastest = kernels::fastest_products(level);
+    if (control.max(fastest.can_be_loaded ? 0 : 1) > 0) {
+        return {{"openblas", level}, "not every rank can load " + fastest.library};
+    }
+    return {{fastest.library, level}, "measured as the fastest with these vectors"};
+}
+
+// What a user may have meant for products that are made otherwise.
+std::vector<std::string> notes_on(const ChosenProducts& products, const std::string& level_name) {
+    std::vector<std::string> notes;
+    const auto is_set = [](const char* variable) {
+        const char* value = std::getenv(variable);
+        return value != nullptr && *value != '\0';
+    };
+    const bool onednn = products.choice.library == "onednn";
+    for (const auto& [variable, reads] :
+         {std::pair{"OPENBLAS_CORETYPE", products.choice.library == "openblas"},
+          std::pair{"ONEDNN_MAX_CPU_ISA", onednn}, std::pair{"DNNL_MAX_CPU_ISA", onednn}}) {
+        if (is_set(variable) && !reads) {
+            notes.push_back(std::string(variable) + " is set and has no effect: products are by " +
+                            level_name + " (device.products)");
+        }
+    }
+    return notes;
 }
 
 std::unique_ptr<Backend> open_host(const deck::DeviceSection& section,
@@ -76,6 +96,7 @@ std::unique_ptr<Backend> open_host(const deck::DeviceSection& section,
             products.choice);
     });
     backend->why_product = products.why;
+    backend->notes = notes_on(products, backend->kernels().product_name());
     const auto names = control.gather(backend->kernels().product_name());
     for (std::size_t r = 1; r < names.size(); ++r) {
         if (names[r] != names[0]) {

@@ -167,7 +167,9 @@ void ScoreRun::choose_transport_and_depth() {
 
 void ScoreRun::tell_notes() {
     notes_ = resume_.notes;
-    notes_.insert(notes_.end(), inputs_.notes.begin(), inputs_.notes.end());
+    for (const auto& more : {inputs_.notes, backend_->notes}) {
+        notes_.insert(notes_.end(), more.begin(), more.end());
+    }
     if (!start_.launcher_warning.empty()) {
         notes_.push_back(start_.launcher_warning);
     }

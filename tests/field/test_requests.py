@@ -47,6 +47,7 @@ def answered(run, folder, weights, requests, *words):
     lines, tokens = rf.write_lines(folder / "requests.jsonl", requests), folder / "tokens.h5"
     assert call("pack", lines, tokens, "--weights", weights, *words) == 0
     deck = {"model.weights": weights, "data.tokens": tokens, "batch.tokens": 16}
+    deck |= {"score.entropy": True}
     results = run(deck, ranks=2).path
     assert call("unpack", lines, tokens, results, folder / "answers.jsonl") == 0
     return rf.read_lines(folder / "answers.jsonl"), tokens, results
@@ -74,6 +75,8 @@ def test_loglikelihood_is_the_sum_over_the_continuation_and_responses_hold_its_p
         assert mask.sum(1).tolist() == file["response_lengths"][()].tolist() == lengths
         sums = [rf.loglikelihood(request)["logprob"] for request in REQUESTS]
         np.testing.assert_allclose(logprobs.sum(1), sums, rtol=1e-6)
+        # One distribution for every context: 1/2, 1/4, 1/8, 1/8.
+        np.testing.assert_allclose(file["entropies"][()][mask == 1], 1.75 * np.log(2), rtol=1e-6)
 
 
 def test_loglikelihood_rolling_scores_every_token_once_over_all_windows(run, tmp_path, weights):

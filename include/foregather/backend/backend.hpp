@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <foregather/comm/communicator.hpp>
 #include <foregather/deck/sections.hpp>
@@ -36,8 +37,9 @@ public:
     // Threads of the compute stream that have computed something so far.
     virtual int threads_seen(device::Stream& compute) const = 0;
 
-    std::string why;         // why this kind was chosen
-    std::string why_product; // why these product kernels were
+    std::string why;                // why this kind was chosen
+    std::string why_product;        // why these product kernels were
+    std::vector<std::string> notes; // what the user should be told, the same on every rank
 };
 
 // Chooses the kind that the deck asks for; `place` begins messages: "score.deck:9: device.kind".

@@ -21,13 +21,17 @@ inline constexpr std::array core_levels = {"Prescott", "Nehalem", "Haswell", "Sk
 // The last of core_levels that this processor and its operating system can run.
 std::string supported_core_level();
 
-// Scratch of one thread, whatever the model: the logits of 256 tokens and 512 vocabulary rows, and
-// operands widened for a library that multiplies fp32 alone.
+// Scratch of one thread, whatever the model: the logits of a block of tokens and vocabulary rows,
+// and operands widened for a library that multiplies fp32 alone.
 inline constexpr base::Bytes host_scratch_bytes{1280 << 10};
 
 // The product library that was measured to be the fastest with the kernels of a level: oneDNN from
-// AVX-512 on (figures: README.md), where it can be loaded; else OpenBLAS.
-std::string fastest_product_library(const std::string& core_level);
+// AVX-512 on (figures: README.md), else OpenBLAS; and whether this process can load it.
+struct FastestProducts {
+    std::string library;
+    bool can_be_loaded = false;
+};
+FastestProducts fastest_products(const std::string& core_level);
 
 struct ProductChoice {
     std::string library = "openblas"; // openblas, onednn or blis

@@ -35,9 +35,11 @@ void require_computable(ConstSlab w, const char* kernel) {
     }
 }
 
-std::string fastest_product_library(const std::string& core_level) {
-    return level_of(core_level) >= level_of("SkylakeX") && onednn_can_be_loaded() ? "onednn"
-                                                                                  : "openblas";
+FastestProducts fastest_products(const std::string& core_level) {
+    if (level_of(core_level) >= level_of("SkylakeX")) {
+        return {"onednn", onednn_can_be_loaded()};
+    }
+    return {"openblas", true}; // or make_host_kernels() says why not
 }
 
 std::unique_ptr<Kernels> make_host_kernels(device::Device& device, int threads,

@@ -118,29 +118,28 @@ void HostKernels::do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Id
     const auto scored = static_cast<Elements>(targets.size());
     const Elements width = x.n / scored;
     const Elements rows = w.n / width;
-    enqueue_rows(stream, scored, product_rows(scored),
-                 [=, this](Elements begin, Elements end, int thread) {
-                     float* logits = scratch_of(thread);
-                     for (Elements row = 0; row < rows; row += head_columns) {
-                         const Elements n = std::min(head_columns, rows - row);
-                         const ProductSize size{end - begin, n, width};
-                         if (w.type == base::DType::f32) {
-                             products_.multiply_transposed(
-                                 size, 1.0F, Matrix<const float>{x.f32() + begin * width, width},
-                                 Matrix<const float>{w.f32() + row * width, width}, 0.0F,
-                                 {logits, head_columns});
-                         } else {
-                             multiply_bf16(size, {x.bf16() + begin * width, width},
-                                           {w.bf16() + row * width, width}, 0.0F,
-                                           {logits, head_columns}, thread);
-                         }
-                         for (Elements s = begin; s < end; ++s) {
-                             const auto entry = static_cast<std::size_t>(s);
-                             fold_logits(logits + (s - begin) * head_columns, n, first_row + row,
-                                         targets[entry], state, entry);
-                         }
-                     }
-                 });
+    enqueue_rows(stream, scored, product_rows, [=, this](Elements begin, Elements end, int thread) {
+        float* logits = scratch_of(thread);
+        for (Elements row = 0; row < rows; row += head_columns) {
+            const Elements n = std::min(head_columns, rows - row);
+            const ProductSize size{end - begin, n, width};
+            if (w.type == base::DType::f32) {
+                products_.multiply_transposed(size, 1.0F,
+                                              Matrix<const float>{x.f32() + begin * width, width},
+                                              Matrix<const float>{w.f32() + row * width, width},
+                                              0.0F, {logits, head_columns});
+            } else {
+                multiply_bf16(size, {x.bf16() + begin * width, width},
+                              {w.bf16() + row * width, width}, 0.0F, {logits, head_columns},
+                              thread);
+            }
+            for (Elements s = begin; s < end; ++s) {
+                const auto entry = static_cast<std::size_t>(s);
+                fold_logits(logits + (s - begin) * head_columns, n, first_row + row, targets[entry],
+                            state, entry);
+            }
+        }
+    });
 }
 
 void HostKernels::do_head_end(HeadState state, Ids targets, HeadResults results, Stream& stream) {

@@ -32,7 +32,7 @@ void HostKernels::do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into
     require_computable(bias, "product");
     const Elements in = x.n / tokens;
     const Elements out = static_cast<Elements>(y.size()) / tokens;
-    const Elements block = product_rows(tokens);
+    const Elements block = product_rows;
     const Elements row_blocks = blocks_of(tokens, block);
     const Elements blocks = row_blocks * blocks_of(out, product_columns);
     // Blocks that share columns follow each other: their part of w stays in the cache.
