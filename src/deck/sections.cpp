@@ -62,7 +62,7 @@ constexpr Row rows[] = {
     {"device.products", [](Sections& s) -> Field { return &s.device.products; },
      one_of("auto onednn openblas blis"), "", "score", optional, Mark::identity,
      "Library of the matrix products on the host. auto: the one that was measured to be the "
-     "fastest on such a processor, if all ranks can load it (oneDNN from AVX-512 on), else "
+     "fastest on such a processor, if all ranks can load it (oneDNN from AVX2 on), else "
      "openblas. Another library gives other bits."},
 
     {"mesh.shard", [](Sections& s) -> Field { return &s.mesh.shard; }, whole(0, most_int), "ranks",

@@ -27,6 +27,7 @@ CURVE = (256, 512, 1024, 2048)
 TYPES = ("fp32", "bf16")
 LIBRARIES = ("onednn", "openblas", "blis")
 LOAD_PIECE = 8 << 20
+FEW = 8  # Documents where a link makes runs long.
 
 
 @dataclass(frozen=True)
@@ -184,15 +185,16 @@ def plain_read(path: Path, ranks: int) -> float:
     Into memory as large as the part, touched before.
     """
     script = (
-        "import os, sys\n"
+        "import sys, time\n"
         "path, first, last, piece = sys.argv[1], *map(int, sys.argv[2:])\n"
         "memory = memoryview(bytearray(last - first))\n"
         "with open(path, 'rb', buffering=0) as file:\n"
         "    sys.stdin.readline()\n"
         "    file.seek(first)\n"
-        "    done = 0\n"
+        "    done, begin = 0, time.perf_counter()\n"
         "    while done < last - first:\n"
         "        done += file.readinto(memory[done : done + piece])\n"
+        "print(time.perf_counter() - begin)\n"
     )
     size = path.stat().st_size
     bounds = [size * rank // ranks for rank in range(ranks + 1)]
@@ -200,14 +202,16 @@ def plain_read(path: Path, ranks: int) -> float:
         subprocess.Popen(
             [sys.executable, "-c", script, str(path), str(a), str(b), str(LOAD_PIECE)],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for a, b in zip(bounds, bounds[1:])
     ]
     time.sleep(0.5)  # Until all wait for their line.
-    begin = time.perf_counter()
     for reader in readers:
-        reader.communicate(b"\n")
-    return size / (time.perf_counter() - begin)
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+    return size / max(float(reader.communicate()[0]) for reader in readers)
 
 
 def load(bench: Bench) -> list[str]:
@@ -215,21 +219,21 @@ def load(bench: Bench) -> list[str]:
     ours, plain = [], []
     settings = {"comm.transport": "mpi", "data.max_documents": 1}
     bench.score(settings)
-    for _ in range(bench.options.repeat):
+    for _ in range(max(5, bench.options.repeat)):
         plain.append(plain_read(bench.options.weights, bench.options.ranks))
         one = bench.score(settings)
         ours.append(one.bytes_read / one.load_s)
-    a, b = statistics.median(ours), statistics.median(plain)
+    a, b = max(ours), max(plain)  # Whatever disturbs a read only slows it.
     return [
         f"Load of the cached weights into the shards: {a / 1e9:.2f} GB/s; plain read() of the file "
-        f"by as many processes: {b / 1e9:.2f} GB/s; ratio {a / b:.2f}.",
+        f"by as many processes: {b / 1e9:.2f} GB/s; ratio {a / b:.2f} (the best of each).",
         "",
     ]
 
 
 def link(bench: Bench) -> list[str]:
     """Depth 0 against 1 over an emulated link at balance, and bf16 where gathers are the bound."""
-    base = {"comm.transport": "mpi", "batch.tokens": 1024}
+    base = {"comm.transport": "mpi", "batch.tokens": 1024, "data.max_documents": 2 * FEW}
     alone = bench.score(base)
     balance = alone.bytes_gathered / bench.options.ranks / alone.compute_s
     depths = bench.in_turn(
@@ -249,7 +253,7 @@ def link(bench: Bench) -> list[str]:
         for depth, runs in depths.items()
     ]
     ratio = median(depths["0"], "run_s") / median(depths["1"], "run_s")
-    slow = {"comm.link_rate": rate(balance / 4), "batch.tokens": 1024}
+    slow = {"comm.link_rate": rate(balance / 4), "data.max_documents": FEW}
     wire = bench.in_turn({kind: base | slow | {"fsdp.param_dtype": kind} for kind in TYPES})
     faster = median(wire["fp32"], "run_s") / median(wire["bf16"], "run_s")
     heading = ["depth", "verdict", "run", "exposed", "measured / schedule's limit"]
@@ -297,7 +301,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none")
     parser.add_argument("--ranks", type=int, default=2, help="(2)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each setting (3)")
-    parser.add_argument("--documents", type=int, default=32, help="documents of a run (32)")
+    parser.add_argument("--documents", type=int, default=24, help="documents of a run (24)")
     parser.add_argument("--parts", nargs="*", choices=PARTS, help="(all)")
     options = parser.parse_args(argv)
     options.program = options.program.resolve()

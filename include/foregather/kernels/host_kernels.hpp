@@ -26,7 +26,7 @@ std::string supported_core_level();
 inline constexpr base::Bytes host_scratch_bytes{1280 << 10};
 
 // The product library that was measured to be the fastest with the kernels of a level: oneDNN from
-// AVX-512 on (figures: README.md), else OpenBLAS; and whether this process can load it.
+// AVX2 on (figures: README.md), else OpenBLAS; and whether this process can load it.
 struct FastestProducts {
     std::string library;
     bool can_be_loaded = false;

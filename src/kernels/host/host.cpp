@@ -36,7 +36,7 @@ void require_computable(ConstSlab w, const char* kernel) {
 }
 
 FastestProducts fastest_products(const std::string& core_level) {
-    if (level_of(core_level) >= level_of("SkylakeX")) {
+    if (level_of(core_level) >= level_of("Haswell")) {
         return {"onednn", onednn_can_be_loaded()};
     }
     return {"openblas", true}; // or make_host_kernels() says why not
