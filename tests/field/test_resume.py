@@ -67,7 +67,7 @@ def marks(part: Path) -> int:
 
 def kill_in_the_middle(folder: Path, deck: dict, ranks: int, more_than: int = 3) -> Path:
     """Starts a job that gathers over a slow link, kills it when some packs are marked."""
-    slow = {"comm.transport": "mpi", "comm.link_rate": "0.5 MB/s", "output.flush_every": 0.001}
+    slow = {"comm.transport": "mpi", "comm.link_rate": "0.3 MB/s", "output.flush_every": 0.001}
     job = Job(folder, deck | slow, ranks)
     try:
         job.all_there()

@@ -3,11 +3,12 @@
 // its kernels while being loaded.
 #include "products.hpp"
 
+#include <strings.h>
+
 #include <cstdlib>
 #include <sstream>
 
 #include <cblas.h>
-#include <strings.h>
 
 #include <foregather/base/error.hpp>
 
