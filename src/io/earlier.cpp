@@ -70,6 +70,20 @@ void read_identity(const File& file, Earlier& earlier) {
     }
 }
 
+void read_end(const File& file, const std::string& path, Earlier& earlier) {
+    const Group score(check(H5Gopen2(file.handle(), "/score", H5P_DEFAULT), "open group /score"));
+    earlier.not_finite_documents =
+        integer_attribute(score.handle(), "not_finite_documents", path + ": /score").value_or(0);
+    const auto keys = strings_of(file, "/provenance/deck/key");
+    const auto states = strings_of(file, "/provenance/deck/state");
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (states.at(i) == "not honoured") {
+            earlier.not_honoured.push_back(keys[i]);
+        }
+    }
+    earlier.verdict = strings_of(file, "/timing/prefetch/verdict").at(0);
+}
+
 // The first bytes of a text, with what is left of its place filled with nulls.
 std::string fitted(const std::string& text, std::size_t bytes) {
     std::string result = text;
@@ -117,12 +131,17 @@ Earlier read_earlier(const std::string& path) {
     try {
         const File file = open_input(path, "results file");
         if (text_attribute(file.handle(), "format", path).value_or("") != "foregather.results") {
-            base::fail("it is no results file");
+            earlier.unusable = "it is no results file";
+            earlier.foreign = true;
+            return earlier;
         }
         earlier.complete = integer_attribute(file.handle(), "complete", path).value_or(0) == 1;
         earlier.packs_done = numbers_of<std::uint8_t>(file, score_path::packs_done);
         read_identity(file, earlier);
         read_starts(file, earlier);
+        if (earlier.complete) {
+            read_end(file, path, earlier);
+        }
     } catch (const std::exception& error) {
         earlier = Earlier{};
         earlier.unusable = error.what();

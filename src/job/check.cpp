@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include <foregather/backend/backend.hpp>
 #include <foregather/base/error.hpp>
@@ -102,6 +103,11 @@ Resume check_output(const deck::Deck& deck, Inputs& inputs, const io::ScoreLayou
         inputs.tokens_sha256 = io::sha256_of_file(inputs.tokens->path());
         resume =
             look_for_earlier(deck, output, identity_of(deck, inputs, {}), results.packs, false);
+    }
+    if (!output.resume && std::filesystem::exists(io::part_path(output.path))) {
+        resume.notes.push_back(io::part_path(output.path) +
+                               " is there: this run would replace it; output.existing = resume "
+                               "would go on with it");
     }
     if (resume.state == Resume::State::anew) {
         refuse_without_room(output, io::bytes_of(results));

@@ -85,6 +85,37 @@ std::vector<io::IdentityRow> identity_of(const deck::Deck& deck, const Inputs& i
     return rows;
 }
 
+namespace {
+
+// Submitted again, a run that ended badly ends as it did: whoever asks must not take it for done.
+void take_end(Resume& resume, const deck::Deck& deck, const io::Earlier& whole,
+              const std::string& path) {
+    if (whole.not_finite_documents > 0) {
+        resume.ended = base::Status::failed;
+        resume.why = not_finite_text(whole.not_finite_documents, path);
+        return;
+    }
+    if (!whole.not_honoured.empty()) {
+        resume.ended = base::Status::not_honoured;
+        resume.why = path + ": the run that made it did not honour";
+        for (const std::string& key : whole.not_honoured) {
+            resume.why += " " + key;
+        }
+    } else if (deck.sections().output.require == "observed" && whole.verdict != "observed") {
+        resume.ended = base::Status::not_honoured;
+        resume.why = deck.where("output.require") + " = observed: the verdict in " + path + " is " +
+                     whole.verdict;
+    }
+}
+
+} // namespace
+
+std::string not_finite_text(std::int64_t documents, const std::string& path) {
+    return std::to_string(documents) +
+           " documents have a log-probability that is not finite: see /score/document_status of " +
+           path + "; they are left out of the loss. Are the weights whole?";
+}
+
 Resume look_for_earlier(const deck::Deck& deck, const io::Output& output,
                         const std::vector<io::IdentityRow>& identity, std::int64_t packs,
                         bool publish) {
@@ -102,12 +133,18 @@ Resume look_for_earlier(const deck::Deck& deck, const io::Output& output,
         compare(deck, output.path, whole, identity, resume.notes);
         resume.state = Resume::State::published;
         resume.notes = {output.path + " is complete already: there is nothing to resume"};
+        take_end(resume, deck, whole, output.path);
         return resume;
     }
     if (!fs::exists(part)) {
         return resume;
     }
     io::Earlier earlier = io::read_earlier(part);
+    if (earlier.foreign) {
+        base::refuse(deck.where("output.existing") + " = resume: " + part +
+                     " is an HDF5 file of something else; move it away, or name another "
+                     "output.file");
+    }
     if (!earlier.unusable.empty()) {
         resume.notes = {part + " cannot be resumed, so the run starts anew: " + earlier.unusable};
         return resume;
@@ -123,6 +160,7 @@ Resume look_for_earlier(const deck::Deck& deck, const io::Output& output,
         }
         resume.state = Resume::State::published;
         resume.notes = {part + " was complete: it is " + output.path + " now"};
+        take_end(resume, deck, earlier, output.path);
         return resume;
     }
     resume.state = Resume::State::go_on;
@@ -140,6 +178,9 @@ void share(Resume& resume, const mesh::Control& control) {
     const std::string marks =
         control.broadcast(std::string(resume.packs_done.begin(), resume.packs_done.end()));
     resume.packs_done.assign(marks.begin(), marks.end());
+    resume.ended =
+        static_cast<base::Status>(control.broadcast(static_cast<std::int64_t>(resume.ended)));
+    resume.why = control.broadcast(resume.why);
 }
 
 std::vector<std::int64_t> packs_to_do(const Resume& resume, std::int64_t packs) {

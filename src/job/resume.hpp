@@ -34,6 +34,9 @@ struct Resume {
     std::vector<std::uint8_t> packs_done; // go_on: [packs], 1: the scores are in the file
     std::vector<io::RunStart> starts;     // go_on: earlier ones
     std::vector<std::string> notes;       // to be told
+    // published: how the run that made the results ended, and why not well
+    base::Status ended = base::Status::done;
+    std::string why;
 };
 // Looks at what is there; of use with output.existing = resume alone. Throws Error(refused), with
 // all differences, when it was made by another run. publish: rename a PATH.part that is complete.
@@ -42,7 +45,10 @@ Resume look_for_earlier(const deck::Deck& deck, const io::Output& output,
                         const std::vector<io::IdentityRow>& identity, std::int64_t packs,
                         bool publish);
 
-// Gives state and packs_done of rank 0 to all. Collective.
+// What a run says whose results are whole but for these.
+std::string not_finite_text(std::int64_t documents, const std::string& path);
+
+// Gives rank 0's, but starts and notes, to all. Collective.
 void share(Resume& resume, const mesh::Control& control);
 // Packs whose scores are not in the file, in order.
 std::vector<std::int64_t> packs_to_do(const Resume& resume, std::int64_t packs);

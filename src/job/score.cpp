@@ -30,6 +30,9 @@ public:
     base::Status run() {
         decide();
         if (resume_.state == Resume::State::published) {
+            if (resume_.ended != base::Status::done) {
+                throw mesh::AgreedError(resume_.ended, resume_.why);
+            }
             return base::Status::done;
         }
         prepare();
@@ -332,11 +335,7 @@ base::Status ScoreRun::finish() {
     }
     if (summary.not_finite_documents > 0) {
         throw mesh::AgreedError(base::Status::failed,
-                                std::to_string(summary.not_finite_documents) +
-                                    " documents have a log-probability that is not finite: see "
-                                    "/score/document_status of " +
-                                    s_.output.file +
-                                    "; they are left out of the loss. Are the weights whole?");
+                                not_finite_text(summary.not_finite_documents, s_.output.file));
     }
     return static_cast<base::Status>(control_.broadcast(static_cast<std::int64_t>(status)));
 }

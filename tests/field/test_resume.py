@@ -196,6 +196,37 @@ def test_without_anything_to_resume_it_is_an_ordinary_run(deck, unbroken, run):
     assert result.key("output.existing")["observed"] == "no file was there"
 
 
+def test_a_run_that_ended_badly_ends_so_again(deck, inputs, run, tmp_path):
+    sick = tmp_path / "sick.h5"
+    shutil.copy(inputs / "model.h5", sick)
+    with h5py.File(sick, "a") as file:
+        file["weights/lm_head/weight"][5, 3] = np.nan
+    again = {"output.existing": "resume"}
+    for changes, code, words in (
+        ({"model.weights": sick, "output.file": tmp_path / "nan.h5"}, 1, "not finite"),
+        (
+            {"comm.transport": "mpi", "output.require": "observed", "data.max_documents": 1}
+            | {"output.file": tmp_path / "unseen.h5"},
+            3,
+            "output.require",
+        ),
+    ):
+        first = run(deck | changes, ranks=2, expect=code)
+        second = run(deck | changes | again, ranks=2, expect=code)
+        assert words in first.stderr and words in second.stderr
+        assert "complete already" in second.stdout
+
+
+def test_a_part_that_is_another_hdf5_file_is_kept_and_refused(deck, inputs, run, tmp_path):
+    part = tmp_path / "mine.h5.part"
+    shutil.copy(inputs / "tokens.h5", part)
+    before = part.read_bytes()
+    changes = {"output.file": tmp_path / "mine.h5", "output.existing": "resume"}
+    result = run(deck | changes, ranks=2, expect=2)
+    assert "mine.h5.part is an HDF5 file of something else" in result.stderr
+    assert part.read_bytes() == before
+
+
 def test_complete_results_are_done_already(deck, unbroken, inputs, run, tmp_path):
     path = tmp_path / "done.h5"
     shutil.copy(unbroken.path, path)

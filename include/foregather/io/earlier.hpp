@@ -27,7 +27,12 @@ struct IdentityRow {
 
 struct Earlier {
     std::string unusable; // why it cannot be read; "" if it can
+    bool foreign = false; // an HDF5 file of something else
     bool complete = false;
+    // Of a complete one: how its run ended.
+    std::int64_t not_finite_documents = 0;
+    std::vector<std::string> not_honoured; // keys
+    std::string verdict;                   // on the forward prefetch
     std::vector<std::uint8_t> packs_done;
     std::vector<IdentityRow> identity;
     std::vector<RunStart> starts;

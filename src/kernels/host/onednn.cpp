@@ -3,6 +3,9 @@
 // 3 share; bf16 ones are exported by the library but not in its headers, so their absence is borne.
 #include "products.hpp"
 
+#include <strings.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -103,6 +106,29 @@ std::string limiting_variable() {
     return "";
 }
 
+// A value that the library does not know it passes over in silence.
+void refuse_unknown(const std::string& assignment) {
+    constexpr std::array known = {"ALL",
+                                  "DEFAULT",
+                                  "SSE41",
+                                  "AVX",
+                                  "AVX2",
+                                  "AVX2_VNNI",
+                                  "AVX2_VNNI_2",
+                                  "AVX512_CORE",
+                                  "AVX512_CORE_VNNI",
+                                  "AVX512_CORE_BF16",
+                                  "AVX512_CORE_FP16",
+                                  "AVX512_CORE_AMX",
+                                  "AVX512_CORE_AMX_FP16"};
+    const std::string value = assignment.substr(assignment.find('=') + 1);
+    if (std::none_of(known.begin(), known.end(),
+                     [&](const char* name) { return strcasecmp(value.c_str(), name) == 0; })) {
+        base::refuse(assignment + ": oneDNN knows no such instructions; AVX2 and AVX512_CORE are "
+                                  "among those that it knows");
+    }
+}
+
 OneDnn::OneDnn(const std::string& core_type) {
     const SharedLibrary library = load();
     const std::string level = core_type.empty() ? supported_core_level() : core_type;
@@ -113,7 +139,9 @@ OneDnn::OneDnn(const std::string& core_type) {
     }
     const Isa isa = isas.at(static_cast<std::size_t>(level_of(level)));
     const std::string limit = limiting_variable();
-    if (limit.empty()) { // fails after the first product of the process, then its limit stands
+    if (!limit.empty()) {
+        refuse_unknown(limit);
+    } else { // fails after the first product of the process, then its limit stands
         library.function<int (*)(int)>("dnnl_set_max_cpu_isa")(isa.value);
     }
     const auto effective = library.function<int (*)()>("dnnl_get_effective_cpu_isa")();

@@ -178,6 +178,18 @@ TEST(Product, NamesOneDnnAndItsInstructions) {
     EXPECT_NE(name.find_first_of("as", 7), std::string::npos) << name; // avx..., sse41
 }
 
+TEST(Product, RefusesALimitThatOneDnnDoesNotKnow) {
+    HostSet host;
+    setenv("ONEDNN_MAX_CPU_ISA", "ABACUS", 1);
+    const std::string text = refusal_of(
+        [&] {
+            make_host_kernels(*host.device, 1, {"onednn", ""});
+        },
+        base::Status::refused);
+    unsetenv("ONEDNN_MAX_CPU_ISA");
+    EXPECT_NE(text.find("ONEDNN_MAX_CPU_ISA=ABACUS"), std::string::npos) << text;
+}
+
 TEST(Product, RefusesLevelsThatThisProcessorLacks) {
     if (supported_core_level() == core_levels.back()) {
         GTEST_SKIP() << "this processor runs all levels";
