@@ -174,6 +174,12 @@ def _max_length(options: argparse.Namespace, vocabulary: Vocabulary) -> int:
     return options.max_length or positions - 1
 
 
+def _check_any(requests: Path, number: int, documents: int) -> None:
+    """Refuses requests that became no document: the program would refuse the token file."""
+    if documents == 0:
+        raise Refusal(f"{requests} has no token to score: each of its {number} requests is empty")
+
+
 def pack(options: argparse.Namespace) -> None:
     """Requests become a token file."""
     speaker = Speaker(TOOL)
@@ -216,10 +222,7 @@ def pack(options: argparse.Namespace) -> None:
                     )
                 number += 1
             speaker.progress(lambda: f"{number} requests done, {writer.tokens} tokens")
-        if writer.documents == 0:
-            raise Refusal(
-                f"{options.requests} has no token to score: each of its {number} requests is empty"
-            )
+        _check_any(options.requests, number, writer.documents)
         sha256 = writer.finish(
             printable(options.requests),
             vocabulary.sha256,
