@@ -134,7 +134,6 @@ def loss(value):
     [
         (loss(1.71), {}, ("--max-loss-difference", "0.009"), "changed by +0.01 nat"),
         (loss(1.69), {}, ("--max-loss-difference", "0.009"), "changed by -0.01 nat"),
-        (loss(np.nan), {}, ("--max-loss-difference", "9"), "changed by +nan"),
         (entry("score/greedy", 1, 0), {}, ("--max-greedy-flips", "0"), "1 flips"),
         (None, {"exposed": 1.16}, ("--max-exposed-increase", "10"), "exposed, forward grew from 1"),
         (None, {"run": 11.06}, ("--max-time-increase", "10"), "run grew from 10 to 11.06 s"),
@@ -146,6 +145,60 @@ def test_each_limit_is_named_where_it_is_passed(tool, pair, change, b, words, me
     said = tool("compare", *files, *words)
     assert said.status == 1 and words[0] in said.err and message in said.err
     assert "past 1 limit:" in said.err and tool("compare", *files).status == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_loss_that_is_not_a_number_is_past_the_limit_by_default(tool, pair, value):
+    files = pair(loss(value))
+    said = tool("compare", *files)
+    assert said.status == 1 and f"loss: {value:g} in B is not a number" in said.err
+    assert "past 1 limit:" in said.err
+    with h5py.File(files[0], "r+") as file:
+        loss(value)(file)
+    said = tool("compare", *files, "--max-loss-difference", "9")
+    assert said.status == 1 and all(f" in {name} is not a number" in said.err for name in "AB")
+    assert "--max-loss-difference 9: a loss is not a number" in said.err
+    assert "+nan" not in said.out + said.err
+
+
+def test_loss_of_a_step_that_is_not_a_number_is_past_the_limit_by_default(tool, pair):
+    files = pair(put("train/loss", np.array([3.0, np.nan])))
+    with h5py.File(files[0], "r+") as file:
+        file["train/loss"] = np.array([3.0, np.nan])
+    said = tool("compare", *files)
+    assert said.status == 1 and "/train/loss: 1 entries in B are not a number, first 1" in said.err
+
+
+def starts(*packs):
+    """A change: the starts of the run, with the packs that were in the file before each."""
+
+    def change(file):
+        table = {"started": fixed(["2026-01-01T00:00:00Z"] * len(packs))}
+        table |= {"ranks": [2] * len(packs), "packs_before": packs}
+        for name, values in table.items():
+            file[f"provenance/runs/{name}"] = values
+
+    return change
+
+
+def test_times_of_a_resumed_run_are_told_and_not_judged_but_past_the_limit(tool, pair):
+    files = pair(starts(0, 3))
+    note = "B was resumed: its times cover part of the work"
+    said = tool("compare", *files, "--max-memory-increase", "50")
+    assert said.status == 0 and note in said.out.splitlines()
+    assert json.loads(tool("compare", *files, "--json").out)["notes"] == [note]
+    for option in ("--max-time-increase", "--max-exposed-increase"):
+        said = tool("compare", *files, option, "50")
+        assert said.status == 1 and f"{option} 50: {note}" in said.err
+        assert "past 1 limit:" in said.err
+    said = tool("compare", *reversed(files), "--max-time-increase", "50")
+    assert said.status == 1 and "A was resumed" in said.err and "B was" not in said.err
+
+
+@pytest.mark.parametrize("packs", [(0,), (0, 0)])
+def test_run_that_began_anew_is_no_resumed_one(tool, pair, packs):
+    said = tool("compare", *pair(starts(*packs)), "--max-time-increase", "50")
+    assert said.status == 0 and "resumed" not in said.out
 
 
 @pytest.mark.parametrize(
@@ -217,7 +270,7 @@ def test_json_tells_the_same_as_the_tables(tool, pair):
     assert figures["run"] == {"name": "run", "unit": "s", "a": 10.0, "b": 20.0}
     assert figures["loss"]["a"] == 1.7 and figures["loss"]["b"] is None
     assert facts["words"]["fsdp.forward_prefetch"] == ["1", "0"]
-    assert facts["within_limits"] is False and "run grew" in facts["past_limits"][0]
+    assert facts["within_limits"] is False and "run grew" in facts["past_limits"][-1]
 
 
 @pytest.mark.parametrize(

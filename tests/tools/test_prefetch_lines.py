@@ -81,14 +81,24 @@ def test_runs_over_other_tokens_are_not_compared(tmp_path, capsys):
     assert "other tokens" in out.splitlines()[2] and "EMULATED" not in out
 
 
-@pytest.mark.parametrize("fault", ["absent", "no results", "incomplete"])
-def test_other_files_are_refused(tmp_path, capsys, fault):
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("absent", "does not exist"),
+        ("folder", "is no file"),
+        ("no results", "is no results file"),
+        ("incomplete", "is no complete results file"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, capsys, fault, message):
     path = tmp_path / "a.h5"
     if fault == "no results":
         with h5py.File(path, "w") as file:
             file.attrs["complete"] = 1
+    elif fault == "folder":
+        path.mkdir()
     elif fault == "incomplete":
         results(path, depth=0, exposed=1, overlapped=0, speed=1.0, complete=0)
     assert prefetch_lines.main([str(path)]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and str(path) in said.err
+    assert said.out == "" and f"{path} {message}" in said.err

@@ -125,6 +125,9 @@ BAD_LINES = {
     "long": (PAIR | {"continuation": "abababab"}, "raise --max-length"),
     "merged": ({"id": "x", "context": "b", "continuation": "\n"}, "no token of its own"),
     "start": ({"id": "x", "tokens": [1, 2], "score_from": 2}, "must be 1 to 1"),
+    "one token": ({"id": "x", "tokens": [1], "score_from": 0}, "needs at least 2 tokens"),
+    "no token": ({"id": "x", "tokens": [], "score_from": 1}, "needs at least 2 tokens"),
+    "no start": ({"id": "x", "tokens": [1, 2, 3]}, "score_from is missing: give the first token"),
     "vocabulary": ({"id": "x", "tokens": [1, 4], "score_from": 1}, "ids are 0 to 3"),
     "truth": ({"id": "x", "tokens": [1, True], "score_from": 1}, "whole numbers"),
     "no prefix": (PAIR | {"context": ""}, "give --prefix-id"),
@@ -151,6 +154,28 @@ def test_requests_without_a_line_and_texts_without_a_tokenizer_are_refused(tool,
     rf.write_lines(lines, [PAIR])
     done = tool("score_requests", "pack", lines, output, "--vocab-size", 4)
     assert done.status == 2 and f"{lines}:1 holds text" in done.err and not output.exists()
+
+
+def test_rolling_requests_without_any_token_to_score_are_refused(tool, tmp_path):
+    requests = [{"id": 0, "text": ""}, {"id": 1, "tokens": []}]
+    lines, output = rf.write_lines(tmp_path / "r.jsonl", requests), tmp_path / "t.h5"
+    weights = rf.bigram_with_tokenizer(tmp_path / "w.h5")
+    words = ("score_requests", "pack", lines, output, "--rolling", "--weights", weights)
+    before = sorted(tmp_path.iterdir())
+    done = tool(*words)
+    refusals = [line for line in done.err.splitlines() if "refused:" in line]
+    assert done.status == 2 and len(refusals) == 1 and sorted(tmp_path.iterdir()) == before
+    assert f"{lines} has no token to score: each of its 2 requests is empty" in refusals[0]
+    rf.write_lines(lines, [*requests, {"id": 2, "text": "a"}])
+    assert tool(*words).status == 0 and rf.documents_of(output) == [([rf.PREFIX, 1], 1)]
+
+
+def test_weights_without_a_tokenizer_name_the_way_for_requests_of_tokens(tool, tmp_path):
+    lines, output = rf.write_lines(tmp_path / "r.jsonl", IDS), tmp_path / "t.h5"
+    fixtures.bigram(tmp_path / "w.h5")
+    done = tool("score_requests", "pack", lines, output, "--weights", tmp_path / "w.h5")
+    assert done.status == 2 and not output.exists() and len(done.err.splitlines()) == 1
+    assert "if every request holds tokens, --vocab-size 4 in place of --weights" in done.err
 
 
 IDS = [

@@ -8,8 +8,11 @@ import json
 import re
 from dataclasses import replace
 
+import h5py
+import numpy as np
 import pytest
 from conftest import ROOT  # noqa: F401 - puts tools/ on the path
+from foregather_tools import timeline
 from foregather_tools.spans import Span, overlap_ns
 from results_files import COMPUTE, GATHER, UNITS, spans, write_results
 
@@ -201,6 +204,29 @@ def test_file_without_spans_is_refused_and_the_key_named(tool, tmp_path):
     assert said.status == 2 and said.err.count("\n") == 1
     assert "no spans" in said.err and "output.timeline = true" in said.err
     assert [file.name for file in tmp_path.iterdir()] == ["r.h5"]
+
+
+@pytest.mark.parametrize(("before", "told"), [(3, "was resumed when every pack"), (2, "run with")])
+def test_resumed_run_without_spans_is_told_to_have_had_nothing_to_do(tool, tmp_path, before, told):
+    path = write_results(tmp_path / "r.h5", rows=[])
+    with h5py.File(path, "r+") as file:
+        file["provenance/packs_done"] = np.ones(3, "u1")
+        file["provenance/runs/packs_before"] = [0, before]
+    said = tool("timeline", path, "--png", tmp_path / "t.png")
+    assert said.status == 2 and said.err.count("\n") == 1 and told in said.err
+    assert ("run with output.timeline" in said.err) == (before < 3)
+
+
+def test_reversed_passes_are_refused(capsys, tmp_path):
+    words = [str(write_results(tmp_path / "r.h5")), "--png", str(tmp_path / "t.png")]
+    with pytest.raises(SystemExit) as ended:
+        timeline.main([*words, "--passes", "3:1"])
+    assert ended.value.code == 2 and "'3:1' is reversed: give 1:3" in capsys.readouterr().err
+
+
+def test_rank_that_is_named_twice_is_drawn_once(picture):
+    svg = picture("--ranks", "0,0")
+    assert texts(svg).count("rank 0") == 1 and svg == picture("--ranks", "0")
 
 
 @pytest.mark.parametrize(

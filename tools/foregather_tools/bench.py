@@ -18,10 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
+
 from .command_line import Failure, Refusal, check_stop, run
 from .results_file import attribute, columns, open_results, prefetches
 from .schedule_limit import schedule_limit
 from .spans import read_spans
+from .weights_reader import open_weights
 
 CURVE = (256, 512, 1024, 2048)
 TYPES = ("fp32", "bf16")
@@ -280,11 +283,27 @@ def machine() -> str:
 PARTS = {"libraries": libraries, "curve": curve, "load": load, "link": link}
 
 
-def bench(options: argparse.Namespace) -> None:
-    """Measures and prints."""
+def check(options: argparse.Namespace) -> None:
+    """Refuses what no run could be made with."""
+    for name in ("ranks", "repeat", "documents"):
+        if getattr(options, name) < 1:
+            raise Refusal(f"--{name} {getattr(options, name)}: give 1 or more")
     for path in (options.program, options.weights, options.tokens):
         if not path.is_file():
             raise Refusal(f"{path} does not exist; `make bench` makes what is needed")
+    with open_weights(options.weights):
+        pass
+    try:
+        with h5py.File(options.tokens) as file:
+            if "tokens" not in file:
+                raise Refusal(f"{options.tokens} is no token file: it has no /tokens")
+    except OSError as error:
+        raise Refusal(f"{options.tokens} cannot be read as HDF5: {error}") from None
+
+
+def bench(options: argparse.Namespace) -> None:
+    """Measures and prints."""
+    check(options)
     with tempfile.TemporaryDirectory(prefix="foregather-bench-") as folder:
         of = Bench(options, Path(folder))
         print(f"{machine()}; {options.ranks} ranks, medians of {options.repeat} runs in turn\n")

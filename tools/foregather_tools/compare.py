@@ -15,7 +15,15 @@ import h5py
 
 from .array_changes import ArrayChange, compare_attributes, compare_groups, shape_text
 from .command_line import Failure, Refusal, listed, run
-from .compare_limits import Figure, array_faults, increase_faults, score_faults, side_by_side
+from .compare_limits import (
+    Figure,
+    array_faults,
+    increase_faults,
+    loss_faults,
+    resumed_notes,
+    score_faults,
+    side_by_side,
+)
 from .results_file import columns, deck, open_results, prefetches
 
 TOOL = "compare"
@@ -40,8 +48,8 @@ def arguments() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Tells what changed between two results files: scores, exposed time, "
         "step time, memory, verdict, deck. Without options the arrays of /score must have the "
-        "same shapes, the same documents, and numbers at the same places; their values and all "
-        "times are free.",
+        "same shapes, the same documents, and numbers at the same places, and each loss must be a "
+        "number; their values and all times are free.",
         epilog="Exit status: 0 done and within the limits, 1 past a limit (each is named on "
         "stderr), 2 a file cannot be read or compared.",
     )
@@ -98,6 +106,7 @@ class Comparison:
     attributes: list[str]
     figures: list[Figure]
     words: dict[str, tuple[str, str]]
+    notes: list[str]
     past_limits: list[str]
 
 
@@ -132,13 +141,15 @@ def compare_files(options: argparse.Namespace) -> Comparison:
         arrays = [change for name in groups for change in compare_groups(a.get(name), b.get(name))]
         attributes = compare_attributes(a.get("score"), b.get("score"))
         figures, words = side_by_side(a, b), words_that_differ(a, b)
-    past = [*array_faults(arrays), *score_faults(arrays, figures, options)]
+        past, notes = [*array_faults(arrays), *loss_faults(a, b)], resumed_notes(a, b)
+    past += score_faults(arrays, figures, options)
     if options.same_score:
         score = [change for change in arrays if change.name.startswith("/score/")]
         past += [f"--same-score: {c.name} has other bytes" for c in score if not c.same_bytes]
         past += [f"--same-score: the attribute {name} differs" for name in attributes]
-    past += increase_faults(figures, options)
-    return Comparison(str(options.a), str(options.b), arrays, attributes, figures, words, past)
+    past += increase_faults(figures, notes, options)
+    paths = str(options.a), str(options.b)
+    return Comparison(*paths, arrays, attributes, figures, words, notes, past)
 
 
 def table(rows: list[Sequence[str]], left: Sequence[int]) -> list[str]:
@@ -178,7 +189,7 @@ def figure_row(figure: Figure) -> tuple[str, ...]:
     """One line of the table of figures."""
     name = f"{figure.name}, {figure.unit}" if figure.unit else figure.name
     change = figure.change
-    if change is None:
+    if change is None or math.isnan(change):
         return name, number(figure.a), number(figure.b), "", ""
     share = f"{100 * change / figure.a:+.1f} %" if figure.a and change else ""
     return name, number(figure.a), number(figure.b), f"{change:+.4g}" if change else "same", share
@@ -191,7 +202,7 @@ def shorten(text: str) -> str:
 
 def tables(comparison: Comparison) -> list[str]:
     """Everything for people."""
-    lines = [f"A  {comparison.a}", f"B  {comparison.b}", ""]
+    lines = [f"A  {comparison.a}", f"B  {comparison.b}", *comparison.notes, ""]
     rows = [("array", "shape", "differ", "max |difference|", "")]
     lines += table(rows + [array_row(change) for change in comparison.arrays], left=(0, 4)) + [""]
     figures = [figure_row(figure) for figure in comparison.figures]

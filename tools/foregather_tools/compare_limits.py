@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import h5py
+import numpy as np
 
 from .array_changes import ArrayChange
-from .results_file import attribute, columns, emulated_rate, prefetches
+from .results_file import attribute, columns, emulated_rate, packs_before, prefetches
 
 MIB = 2**20
 
@@ -91,6 +92,27 @@ def array_faults(changes: list[ArrayChange]) -> Iterator[str]:
             yield f"{change.name}: {change.differ} entries differ: these are other documents"
 
 
+def loss_faults(a: h5py.File, b: h5py.File) -> Iterator[str]:
+    """What no option allows either: a loss that is no finite number, in whichever file."""
+    for name, file in (("A", a), ("B", b)):
+        loss = attribute(file, "score", "loss")
+        if loss is not None and not math.isfinite(loss):
+            yield f"loss: {loss:g} in {name} is not a number"
+        steps = file["train/loss"][()] if "train/loss" in file else np.zeros(0)
+        bad = np.flatnonzero(~np.isfinite(steps))
+        if bad.size:
+            yield f"/train/loss: {bad.size} entries in {name} are not a number, first {bad[0]}"
+
+
+def resumed_notes(a: h5py.File, b: h5py.File) -> list[str]:
+    """Which of the runs have times of a part of their work only."""
+    return [
+        f"{name} was resumed: its times cover part of the work"
+        for name, file in (("A", a), ("B", b))
+        if packs_before(file) > 0
+    ]
+
+
 def score_faults(
     changes: list[ArrayChange], figures: list[Figure], options: argparse.Namespace
 ) -> Iterator[str]:
@@ -124,12 +146,19 @@ def _loss_faults(train: ArrayChange | None, figures: list[Figure], limit: float)
         yield f"--max-loss-difference {limit:g}: the files have no loss to judge"
     for change in losses:
         if change is None or math.isnan(change) or abs(change) > limit:
-            said = "no number in both files" if change is None else f"changed by {change:+.6g} nat"
+            said = "there is no loss in both files to judge"
+            if change is not None:
+                said = f"changed by {change:+.6g} nat"
+                said = "a loss is not a number" if math.isnan(change) else said
             yield f"--max-loss-difference {limit:g}: {said}"
 
 
-def increase_faults(figures: list[Figure], options: argparse.Namespace) -> Iterator[str]:
-    """What has grown past the limits on times and memory: A x PERCENT / 100 and the slack."""
+def increase_faults(
+    figures: list[Figure], resumed: list[str], options: argparse.Namespace
+) -> Iterator[str]:
+    """What has grown past the limits on times and memory: A x PERCENT / 100 and the slack. Times
+    of a part of the work (`resumed` says of which file) or of other work cannot be judged.
+    """
     limits = {
         "exposed": (options.max_exposed_increase, options.slack_seconds),
         "time": (options.max_time_increase, options.slack_seconds),
@@ -144,6 +173,9 @@ def increase_faults(figures: list[Figure], options: argparse.Namespace) -> Itera
         bounded = [figure for figure in figures if figure.limit == kind]
         if not bounded:
             yield f"{option}: the files have no such figure to judge"
+            continue
+        if kind != "memory" and resumed:
+            yield from (f"{option}: {note}" for note in resumed)
             continue
         if kind != "memory" and other_work:
             yield f"{option}: the runs computed other tokens, so their times cannot be compared"

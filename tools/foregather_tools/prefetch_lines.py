@@ -47,6 +47,8 @@ class Prefetch:
 
 def read(path: Path) -> list[Prefetch]:
     """The figures of a results file, one entry per direction."""
+    if not path.is_file():
+        raise Refusal(f"{path} does not exist" if not path.exists() else f"{path} is no file")
     try:
         with h5py.File(path) as file:
             if not file.attrs.get("complete", 0):

@@ -94,7 +94,17 @@ def _token_request(place: str, name: str | int, value: dict[str, Any], rolling: 
         if "score_from" in value:
             raise Refusal(f"{place}: a rolling request scores every token: leave score_from out")
         return Request(place, name, (), tuple(tokens))
+    if len(tokens) < 2:
+        raise Refusal(
+            f"{place}: a request of tokens needs at least 2 tokens: the first has nothing before "
+            "it, and one must be scored"
+        )
     start = value.get("score_from")
+    if start is None:
+        raise Refusal(
+            f"{place}: score_from is missing: give the first token to be scored, 1 to "
+            f"{len(tokens) - 1}"
+        )
     if type(start) is not int or not 1 <= start < len(tokens):
         raise Refusal(
             f"{place}: score_from is {start!r}, but must be 1 to {len(tokens) - 1} for "

@@ -96,6 +96,14 @@ def attribute(file: h5py.File, group: str, name: str) -> float | None:
     return None if value is None else float(value)
 
 
+def packs_before(file: h5py.File) -> int:
+    """Packs whose scores an earlier start had stored before the last start of the run: above 0,
+    the run was resumed, and its times and spans are of the other packs only.
+    """
+    rows = columns(file.get("provenance/runs")).get("packs_before", ())
+    return max(int(rows[-1]), 0) if len(rows) else 0
+
+
 def emulated_rate(file: h5py.File) -> float:
     """Bytes per second to which comm.link_rate slowed the gathers, 0 if it did not."""
     return attribute(file, "timing/phases", "link_rate_emulated") or 0.0

@@ -25,6 +25,10 @@ from .token_file import DTYPES, TokenFileWriter, check_dtype, check_room_for_tex
 from .vocabulary import Vocabulary, tokenizer_vocabulary
 
 TOOL = "score_requests"
+NO_TOKENIZER = (
+    "give --tokenizer, or, if every request holds tokens, --vocab-size {vocab_size} in place of "
+    "--weights"
+)
 KINDS = {False: "loglikelihood", True: "loglikelihood_rolling"}
 STATUSES = (
     "Exit status: 0 done, 1 failed while running, 2 refused, nothing written. The output appears "
@@ -170,6 +174,12 @@ def _max_length(options: argparse.Namespace, vocabulary: Vocabulary) -> int:
     return options.max_length or positions - 1
 
 
+def _check_any(requests: Path, number: int, documents: int) -> None:
+    """Refuses requests that became no document: the program would refuse the token file."""
+    if documents == 0:
+        raise Refusal(f"{requests} has no token to score: each of its {number} requests is empty")
+
+
 def pack(options: argparse.Namespace) -> None:
     """Requests become a token file."""
     speaker = Speaker(TOOL)
@@ -178,7 +188,7 @@ def pack(options: argparse.Namespace) -> None:
     if options.vocab_size is not None:
         vocabulary = Vocabulary(options.vocab_size)
     else:
-        vocabulary = tokenizer_vocabulary(options.tokenizer, options.weights)
+        vocabulary = tokenizer_vocabulary(options.tokenizer, options.weights, NO_TOKENIZER)
     check_dtype(options.dtype, vocabulary.size)
     check_room_for_text(options.output.parent, size, options.dtype)
     prefix = _prefix(options, vocabulary)
@@ -212,6 +222,7 @@ def pack(options: argparse.Namespace) -> None:
                     )
                 number += 1
             speaker.progress(lambda: f"{number} requests done, {writer.tokens} tokens")
+        _check_any(options.requests, number, writer.documents)
         sha256 = writer.finish(
             printable(options.requests),
             vocabulary.sha256,

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from .command_line import Refusal
-from .results_file import deck, text
+from .results_file import deck, packs_before, text
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ def read_spans(path: Path, file: h5py.File) -> SpanTable:
     group = file.get("timing/spans")
     if group is None or not len(group["rank"]):
         said = deck(file).get("output.timeline")
+        marks = file.get("provenance/packs_done")
+        if said == "true" and marks is not None and 0 < len(marks) <= packs_before(file):
+            raise Refusal(
+                f"{path} holds no spans: its run was resumed when every pack was in the file "
+                "already, so nothing was computed that could be shown"
+            )
         why = f" (its deck says output.timeline = {said})" if said else ""
         raise Refusal(f"{path} holds no spans{why}: run with output.timeline = true")
     return SpanTable({name: group[name][()] for name in COLUMNS})

@@ -38,18 +38,21 @@ def passes(words: str) -> str:
         raise argparse.ArgumentTypeError(
             f"'{words}' is no range: FIRST:LAST, FIRST:, :LAST or PASS"
         )
+    first, _, last = words.partition(":")
+    if first and last and int(last) < int(first):
+        raise argparse.ArgumentTypeError(f"'{words}' is reversed: give {last}:{first}")
     return words
 
 
 def rank_list(words: str) -> list[int]:
-    """Ranks on the command line: numbers and ranges, with commas."""
+    """Ranks on the command line: numbers and ranges, with commas; each counts once."""
     found: list[int] = []
     for word in words.split(","):
         match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", word)
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise argparse.ArgumentTypeError(f"'{words}' is no list of ranks, as 0,2 or 0-3")
         found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def arguments() -> argparse.ArgumentParser:

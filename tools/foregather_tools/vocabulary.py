@@ -29,9 +29,12 @@ class Vocabulary:
     beside: Path | None = None
 
 
-def tokenizer_vocabulary(tokenizer: Path | None, weights: Path | None) -> Vocabulary:
+def tokenizer_vocabulary(
+    tokenizer: Path | None, weights: Path | None, remedy: str = "give --tokenizer"
+) -> Vocabulary:
     """The vocabulary of a tokenizer.json if one is given, else that of a weights file, which brings
-    its config along.
+    its config along. `remedy` says what to do where that holds no tokenizer; {vocab_size} in it is
+    the model's.
     """
     config: dict[str, Any] = {}
     if tokenizer is not None:
@@ -39,7 +42,7 @@ def tokenizer_vocabulary(tokenizer: Path | None, weights: Path | None) -> Vocabu
         encoder = TextEncoder(text, str(tokenizer))
         size, beside = encoder.vocab_size, tokenizer.parent
     else:
-        text, config = _read_weights(weights)
+        text, config = _read_weights(weights, remedy)
         encoder, beside = TextEncoder(text, f"/tokenizer of {weights}"), None
         size = config["vocab_size"]
     return Vocabulary(
@@ -47,14 +50,16 @@ def tokenizer_vocabulary(tokenizer: Path | None, weights: Path | None) -> Vocabu
     )
 
 
-def _read_weights(path: Path) -> tuple[str, dict[str, Any]]:
+def _read_weights(path: Path, remedy: str) -> tuple[str, dict[str, Any]]:
     """Tokenizer text and config of a weights file."""
     try:
         with h5py.File(path) as file:
             if "config" not in file:
                 raise Refusal(f"{path} is no weights file: it has no /config")
+            config = json.loads(read_text(file["config"]))
             if "tokenizer" not in file:
-                raise Refusal(f"{path} holds no /tokenizer: give --tokenizer")
-            return read_text(file["tokenizer"]), json.loads(read_text(file["config"]))
+                told = remedy.format(vocab_size=config["vocab_size"])
+                raise Refusal(f"{path} holds no /tokenizer: {told}")
+            return read_text(file["tokenizer"]), config
     except OSError as error:
         raise Refusal(f"{path} cannot be read as HDF5: {error}") from None
