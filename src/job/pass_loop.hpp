@@ -49,8 +49,6 @@ public:
     // Collective; blocks. Adds to `figures`.
     void run(RankFigures& figures);
 
-    std::int64_t first_compute_ns() const { return first_compute_ns_; }
-
 private:
     struct Flight { // one pass in flight
         PackInputs inputs;
@@ -71,7 +69,6 @@ private:
     RowsOnDevice results_;
     std::int64_t passes_;
     std::int64_t begin_ns_ = 0, last_flush_ns_ = 0, last_told_ns_ = 0;
-    std::int64_t first_compute_ns_ = 0;
     std::int64_t scored_ = 0;
     double nll_ = 0;
 };
