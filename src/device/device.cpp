@@ -8,18 +8,33 @@
 
 namespace foregather::device {
 
-std::unique_ptr<Memory> Device::allocate(base::Bytes size, const std::string& purpose) {
+std::unique_ptr<Memory> Device::counted(const Allocator& how, base::Bytes size,
+                                        const std::string& where, const std::string& purpose) {
     try {
-        auto memory = do_allocate(size);
+        auto memory = how(size);
         ++allocations_;
-        allocated_ += size;
         return memory;
     } catch (const std::bad_alloc&) {
-        base::fail("no memory for " + purpose + ": " + std::to_string(size.count) +
-                   " bytes on the " + facts().kind + " device, which already holds " +
-                   std::to_string(allocated_.count) +
+        base::fail("no memory for " + purpose + ": " + std::to_string(size.count) + " bytes " +
+                   where + ", which already holds " + std::to_string(allocated_.count) +
                    "; use more ranks, a larger mesh.shard, or smaller batch.tokens");
     }
+}
+
+std::unique_ptr<Memory> Device::allocate_by(const Allocator& how, base::Bytes size,
+                                            const std::string& purpose) {
+    auto memory = counted(how, size, "on the " + facts().kind + " device", purpose);
+    allocated_ += size;
+    return memory;
+}
+
+std::unique_ptr<Memory> Device::allocate(base::Bytes size, const std::string& purpose) {
+    return allocate_by([this](base::Bytes n) { return do_allocate(n); }, size, purpose);
+}
+
+std::unique_ptr<Memory> Device::allocate_host(base::Bytes size, const std::string& purpose) {
+    return counted([this](base::Bytes n) { return do_allocate_host(n); }, size,
+                   "of host memory for the " + facts().kind + " device", purpose);
 }
 
 void Device::copy(base::View<const std::byte> from, base::View<std::byte> to, Stream& stream) {

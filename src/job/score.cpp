@@ -244,7 +244,7 @@ void ScoreRun::load() {
         control_.together(work);
     }
     load_end_ns_ = device.now_ns();
-    product_s_before_ = backend_->kernels().product_seconds();
+    product_s_before_ = backend_->kernels().product_seconds().value_or(0);
     figures_.seconds[phase_load] = static_cast<double>(load_end_ns_ - begin) * 1e-9;
     figures_.calls[phase_load] = 1;
 }
@@ -254,9 +254,11 @@ void ScoreRun::measure() {
     figures_.waited = source_->waited();
     figures_.freed = source_->freed();
     figures_.threads = backend_->device().facts().threads;
-    figures_.seconds[phase_product] = (backend_->kernels().product_seconds() - product_s_before_) /
-                                      static_cast<double>(figures_.threads);
-    figures_.calls[phase_product] = figures_.calls[phase_compute];
+    if (const auto product_s = backend_->kernels().product_seconds()) {
+        figures_.seconds[phase_product] =
+            (*product_s - product_s_before_) / static_cast<double>(figures_.threads);
+        figures_.calls[phase_product] = figures_.calls[phase_compute];
+    }
     figures_.threads_seen = backend_->threads_seen(*compute_);
     figures_.peak_host_bytes = peak_host_bytes();
     figures_.proportional_bytes = proportional_bytes();

@@ -3,7 +3,7 @@
 // It never knows what a buffer means.
 #pragma once
 
-#include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -17,12 +17,14 @@ namespace foregather::device {
 enum class Priority { normal, high };
 
 struct Facts {
-    std::string kind; // "host" or "cuda"
-    std::string name; // the processor's own name
-    int threads = 1;  // host: threads of the compute stream
+    std::string kind;      // "host" or "cuda"
+    std::string name;      // the processor's own name
+    int threads = 1;       // host: threads of the compute stream
+    std::string address{}; // cuda: "0000:3b:00.0 GPU-<uuid>", which no other device has
+    base::Bytes memory{};  // cuda: of the device
 };
 
-// Device memory of a fixed size, page-aligned, freed with its owner.
+// Memory of a fixed size, page-aligned, freed with its owner.
 class Memory {
 public:
     virtual ~Memory() = default;
@@ -38,9 +40,17 @@ public:
     virtual std::unique_ptr<Event> event() = 0;
     // Contents are undefined. Throws Error(failed) with the size and what it was for.
     std::unique_ptr<Memory> allocate(base::Bytes size, const std::string& purpose);
+    // Host memory that this device's copies read and write while the host goes on: page-locked
+    // where the device needs that. Contents, errors and counting as above.
+    std::unique_ptr<Memory> allocate_host(base::Bytes size, const std::string& purpose);
+    // Device memory that `how` makes (a communicator's own allocator): counted as above. `how`
+    // throws std::bad_alloc where there is none.
+    using Allocator = std::function<std::unique_ptr<Memory>(base::Bytes)>;
+    std::unique_ptr<Memory> allocate_by(const Allocator& how, base::Bytes size,
+                                        const std::string& purpose);
 
-    // Enqueue a copy; both sides must live until it is done, and host memory must not change
-    // before.
+    // Enqueue a copy; both sides must live until it is done, and host memory, which must be of
+    // allocate_host(), must not change before. Do not block.
     template <class T>
     void copy_in(base::View<const T> host, base::View<T> device, Stream& stream) {
         copy(std::as_bytes(host), std::as_writable_bytes(device), stream);
@@ -51,30 +61,47 @@ public:
     }
 
     virtual std::int64_t now_ns() const = 0; // monotonic, of this process
+    // Enqueues a mark from which times of later events are counted, for devices whose events only
+    // know differences. Once a pass: on the compute stream, before the pass's own work. An event's
+    // time may be asked for until two marks after the one before it. Does not block.
+    virtual void mark_time(Stream& /*stream*/) {}
+    // Called again and again by whoever waits on the host for an event or a stream of this device,
+    // on the waiting thread: looks for errors and time limits that the device itself would never
+    // report, and throws. For devices whose streams have no thread that could.
+    virtual void look_while_waiting(std::function<void()> /*look*/) {}
     virtual Facts facts() const = 0;
 
-    int allocations() const { return allocations_; } // how many, ever: constant after start-up
-    base::Bytes allocated() const { return allocated_; }
+    int allocations() const { return allocations_; }     // how many, ever: constant after start-up
+    base::Bytes allocated() const { return allocated_; } // of the device, without host memory
 
 private:
     virtual std::unique_ptr<Memory> do_allocate(base::Bytes size) = 0;
+    virtual std::unique_ptr<Memory> do_allocate_host(base::Bytes size) = 0;
     virtual void do_copy(base::View<const std::byte> from, base::View<std::byte> to,
                          Stream& stream) = 0;
     void copy(base::View<const std::byte> from, base::View<std::byte> to, Stream& stream);
+    std::unique_ptr<Memory> counted(const Allocator& how, base::Bytes size,
+                                    const std::string& where, const std::string& purpose);
 
     int allocations_ = 0;
     base::Bytes allocated_;
 };
 
-// n elements of T in device memory. Move-only; must not outlive its device.
-template <class T>
+enum class Where { device, host }; // host: Device::allocate_host()
+
+// n elements of T in memory of a device, or in host memory for its copies. Move-only; must not
+// outlive its device.
+template <class T, Where where = Where::device>
 class Buffer {
     static_assert(std::is_trivially_copyable_v<T>);
 
 public:
     Buffer() = default;
-    Buffer(Device& device, base::Elements n, const std::string& purpose)
-        : memory_(device.allocate({n * static_cast<base::Elements>(sizeof(T))}, purpose)), n_(n) {}
+    Buffer(Device& device, base::Elements n, const std::string& purpose) : n_(n) {
+        const base::Bytes size{n * static_cast<base::Elements>(sizeof(T))};
+        memory_ = where == Where::device ? device.allocate(size, purpose)
+                                         : device.allocate_host(size, purpose);
+    }
 
     base::View<T> view() const {
         return {memory_ ? reinterpret_cast<T*>(memory_->data()) : nullptr,
@@ -90,5 +117,8 @@ private:
     std::unique_ptr<Memory> memory_;
     base::Elements n_ = 0;
 };
+
+template <class T>
+using HostBuffer = Buffer<T, Where::host>;
 
 } // namespace foregather::device

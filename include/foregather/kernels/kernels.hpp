@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <foregather/base/view.hpp>
@@ -60,9 +61,30 @@ struct AttentionShape {
     Elements window = 0; // keys that a query sees, itself included; 0: all before it
 };
 
+enum class Into { overwrite, add };
+
+// Products that will be asked for: of up to so many rows.
+struct ProductShape {
+    Elements most_rows = 0, in = 0, out = 0;
+    base::DType type = base::DType::f32; // of x and w
+    bool bias = false;
+    Into into = Into::overwrite;
+
+    friend bool operator==(const ProductShape&, const ProductShape&) = default;
+};
+
 class Kernels {
 public:
+    using Into = kernels::Into;
+
     virtual ~Kernels() = default;
+
+    // A product may read and overwrite rows of x and y beyond those it is asked for, up to a
+    // multiple of so many: that memory must be there, what it holds is undefined.
+    virtual Elements row_multiple() const { return 1; }
+    // Chooses how to multiply these shapes; blocks. Before the first product, once for all of a
+    // run; a product of a shape that is not among them may be refused.
+    virtual void prepare(View<const ProductShape> /*products*/) {}
 
     // x[t] = w[ids[t] - first_row] for the tokens whose row is in this piece; others are untouched.
     // ids [T], w [R, C], x [T, C].
@@ -72,7 +94,6 @@ public:
     // if it is fp32), w [C]. A head's norm is one with T x H rows of D.
     void rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream& stream);
 
-    enum class Into { overwrite, add };
     // y = x w^T + bias, or y += x w^T + bias. x [T, in], w [out, in] of x's type, bias [out] of any
     // or empty, y [T, out]. Sums are fp32 at least, whatever the type of x and w.
     void product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y, Elements tokens,
@@ -115,7 +136,8 @@ public:
     // The product kernel in use, as recorded in the results: library, version, core type.
     virtual std::string product_name() const = 0;
     // Time spent in products so far, of all threads together; the first product's is among it.
-    virtual double product_seconds() const = 0;
+    // Nothing where it is not measured.
+    virtual std::optional<double> product_seconds() const = 0;
 
 private:
     virtual void do_embed(Ids, Elements first_row, ConstSlab w, Floats x, Elements width,

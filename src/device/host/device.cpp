@@ -71,6 +71,9 @@ private:
     std::unique_ptr<Memory> do_allocate(base::Bytes size) override {
         return std::make_unique<HostMemory>(size);
     }
+    std::unique_ptr<Memory> do_allocate_host(base::Bytes size) override {
+        return std::make_unique<HostMemory>(size);
+    }
     void do_copy(base::View<const std::byte> from, base::View<std::byte> to,
                  Stream& stream) override {
         host_stream(stream).enqueue(

@@ -6,8 +6,7 @@
 #include <cblas.h>
 
 #include <foregather/base/error.hpp>
-
-#include "shared_library.hpp"
+#include <foregather/base/shared_library.hpp>
 
 namespace foregather::kernels {
 namespace {
@@ -15,9 +14,9 @@ namespace {
 class Blis final : public Products {
 public:
     Blis() {
-        const SharedLibrary library("libblis.so.4",
-                                    "install BLIS (Debian package libblis4-serial), or set "
-                                    "device.products = auto");
+        const base::SharedLibrary library("libblis.so.4", library_purpose,
+                                          "install BLIS (Debian package libblis4-serial), or set "
+                                          "device.products = auto");
         library.function<void (*)(long)>("bli_thread_set_num_threads")(1);
         sgemm_ = library.function<decltype(&cblas_sgemm)>("cblas_sgemm");
         const auto architecture = library.function<int (*)()>("bli_arch_query_id")();

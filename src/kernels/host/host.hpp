@@ -22,7 +22,7 @@ public:
     HostKernels(device::Device& device, int threads, const ProductChoice& choice);
 
     std::string product_name() const override { return products_.name(); }
-    double product_seconds() const override { return products_.seconds(); }
+    std::optional<double> product_seconds() const override { return products_.seconds(); }
 
 private:
     void do_embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,

@@ -10,9 +10,9 @@
 #include <cstdlib>
 
 #include <foregather/base/error.hpp>
+#include <foregather/base/shared_library.hpp>
 
 #include "core_levels.hpp"
-#include "shared_library.hpp"
 
 namespace foregather::kernels {
 namespace {
@@ -41,13 +41,13 @@ constexpr std::array<Isa, core_levels.size()> isas = {{{"sse41", 0x1},
                                                        {"avx512_core", 0x27},
                                                        {"avx512_core_bf16", 0xe7}}};
 
-SharedLibrary load() {
+base::SharedLibrary load() {
     for (const char* file : library_files) {
         if (void* probe = dlopen(file, RTLD_NOW | RTLD_LOCAL); probe != nullptr) {
-            return {file, install_hint};
+            return {file, library_purpose, install_hint};
         }
     }
-    return {library_files.back(), install_hint};
+    return {library_files.back(), library_purpose, install_hint};
 }
 
 class OneDnn final : public Products {
@@ -130,7 +130,7 @@ void refuse_unknown(const std::string& assignment) {
 }
 
 OneDnn::OneDnn(const std::string& core_type) {
-    const SharedLibrary library = load();
+    const base::SharedLibrary library = load();
     const std::string level = core_type.empty() ? supported_core_level() : core_type;
     if (level_of(level) > level_of(supported_core_level())) {
         base::refuse("product kernels of core type " + level +
@@ -165,7 +165,7 @@ OneDnn::OneDnn(const std::string& core_type) {
 
 bool onednn_can_be_loaded() {
     try {
-        const SharedLibrary library = load();
+        const base::SharedLibrary library = load();
         return library.find<void (*)(int)>("omp_set_num_threads") != nullptr &&
                library.find<Gemm<float>>("dnnl_sgemm") != nullptr;
     } catch (const base::Error&) {

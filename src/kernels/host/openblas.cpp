@@ -11,9 +11,9 @@
 #include <cblas.h>
 
 #include <foregather/base/error.hpp>
+#include <foregather/base/shared_library.hpp>
 
 #include "core_levels.hpp"
-#include "shared_library.hpp"
 
 namespace foregather::kernels {
 namespace {
@@ -79,14 +79,14 @@ void refuse_unless_runnable(const std::string& core_type, const std::string& ask
 
 // The library looks for the core type in the environment while it is being loaded, and only then:
 // the variable is taken back, so that it always means what the user set.
-SharedLibrary load_library_for(const std::string& core_type) {
+base::SharedLibrary load_library_for(const std::string& core_type) {
     if (core_type.empty()) {
-        return {library_file, install_hint};
+        return {library_file, library_purpose, install_hint};
     }
     if (setenv("OPENBLAS_CORETYPE", core_type.c_str(), 1) != 0) {
         base::refuse("cannot set OPENBLAS_CORETYPE to choose product kernels");
     }
-    SharedLibrary library(library_file, install_hint);
+    base::SharedLibrary library(library_file, library_purpose, install_hint);
     unsetenv("OPENBLAS_CORETYPE");
     return library;
 }
@@ -109,7 +109,7 @@ OpenBlas::OpenBlas(const std::string& core_type) {
     if (setenv("OPENBLAS_NUM_THREADS", "1", 1) != 0) {
         base::refuse("cannot set OPENBLAS_NUM_THREADS to keep OpenBLAS from starting threads");
     }
-    const SharedLibrary library = load_library_for(by_environment ? "" : asked);
+    const base::SharedLibrary library = load_library_for(by_environment ? "" : asked);
     library.function<void (*)(int)>("openblas_set_num_threads")(1);
     const std::string core = library.function<char* (*)()>("openblas_get_corename")();
     // Builds that lack the one name have its fp32 kernels under the other.

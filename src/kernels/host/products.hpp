@@ -22,6 +22,9 @@ struct ProductSize {
     base::Elements m = 0, n = 0, k = 0; // c [m, n], k terms in each sum
 };
 
+// What a product library does, in messages.
+inline constexpr const char* library_purpose = "multiplies matrices on the host";
+
 using Bf16 = std::uint16_t; // the bits of a bfloat16
 
 // One call runs on the calling thread alone, and its bits depend on its arguments alone. Sums are

@@ -8,17 +8,18 @@
 
 #include <foregather/base/error.hpp>
 
-namespace foregather::kernels {
+namespace foregather::base {
 
 class SharedLibrary {
 public:
-    // Throws Error(refused) with the loader's reason and `advice`.
-    SharedLibrary(std::string file, std::string advice)
+    // `purpose` completes "cannot load FILE, which ...". Throws Error(refused) with the loader's
+    // reason and `advice`.
+    SharedLibrary(std::string file, const std::string& purpose, std::string advice)
         : file_(std::move(file)), advice_(std::move(advice)),
           handle_(dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
         if (handle_ == nullptr) {
             const char* reason = dlerror();
-            base::refuse("cannot load " + file_ + ", which multiplies matrices on the host: " +
+            base::refuse("cannot load " + file_ + ", which " + purpose + ": " +
                          (reason == nullptr ? "no reason given" : reason) + "; " + advice_);
         }
     }
@@ -44,4 +45,4 @@ private:
     void* handle_;
 };
 
-} // namespace foregather::kernels
+} // namespace foregather::base
