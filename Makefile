@@ -3,6 +3,9 @@
 
 # ---- settings (VAR=value on the command line, or in local.mk) -----------------------------------
 CUDA       ?= auto#       auto: build the CUDA backend if it can be built; 0: never; 1: or stop
+CUDA_HOME  ?= /usr/local/cuda# the CUDA toolkit
+NCCL_HOME  ?= $(CUDA_HOME)# NCCL, if it is not in the compiler's own folders
+CUDA_ARCHS ?= 80 90 100#  architectures to compile for; the last one is kept as PTX too, for later ones
 MODE       ?= release#    release, debug, asan, tsan
 NP         ?= 2#          ranks of `make run` and `make check-mpi`
 DECK       ?= inputs/score-smollm2.deck#  deck of `make run-deck`
@@ -18,15 +21,18 @@ WORK       ?= run#        where `make run` puts weights, tokens and results
 # ---- detection ----------------------------------------------------------------------------------
 hdf5_cflags := $(shell pkg-config --cflags $(HDF5_MODULE) 2>/dev/null)
 hdf5_libs   := $(shell pkg-config --libs $(HDF5_MODULE) 2>/dev/null)
-# The CUDA backend has no sources yet, so no toolkit can make a CUDA build possible.
-cuda_sources := $(wildcard src/*/cuda/*.cpp src/*/cuda/*.cu)
-ifeq ($(CUDA),1)
-  ifeq ($(cuda_sources),)
-    $(error CUDA=1: this version of foregather has no CUDA backend; build with CUDA=auto or CUDA=0)
-  endif
+# nvcc, cuBLASLt's header and NCCL's are what a CUDA backend is built with; the libraries are opened
+# at run time. The same headers are what the tests' doubles of these libraries are built with.
+nvcc := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+cuda_include := $(patsubst %/bin/nvcc,%/include,$(realpath $(nvcc)))
+nccl_include := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /nccl.h,$(addsuffix /include,$(NCCL_HOME)) $(cuda_include) /usr/local/include /usr/include))))
+cuda_missing := $(strip $(if $(nvcc),,nvcc) $(if $(wildcard $(cuda_include)/cublasLt.h),,cublasLt.h) $(if $(nccl_include),,nccl.h))
+ifeq ($(CUDA)$(if $(cuda_missing),-),1-)
+  $(error CUDA=1, but not found: $(cuda_missing). Install the CUDA toolkit and NCCL, or say where they are: CUDA_HOME=$(CUDA_HOME) NCCL_HOME=$(NCCL_HOME))
 endif
-cuda_built := $(if $(filter-out 0,$(CUDA)),$(if $(cuda_sources),$(if $(shell command -v nvcc),1,0),0),0)
+cuda_built := $(if $(filter-out 0,$(CUDA)),$(if $(cuda_missing),0,1),0)
 backend_dir := $(if $(filter 1,$(cuda_built)),cuda,host)
+cuda_told := $(if $(filter 1,$(cuda_built)),host and cuda backends for sm $(CUDA_ARCHS),host backend$(if $(filter 0,$(CUDA)),, only: not found: $(cuda_missing)))
 
 # ---- flags --------------------------------------------------------------------------------------
 build := build/$(MODE)-$(backend_dir)
@@ -41,15 +47,26 @@ CPPFLAGS += -Iinclude -I$(build) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsub
 # -Wno-restrict: g++ 12 sees overlaps in `"text" + std::string` that are not there (gcc bug 105651).
 CXXFLAGS += -std=c++20 $(mode_flags) -ffp-contract=off -fno-math-errno -Wall -Wextra -Wshadow -Wconversion -Wno-restrict -Werror
 LDFLAGS  += $(filter -fsanitize%,$(mode_flags))
-LDLIBS   += $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(hdf5_libs)) -lboost_program_options -lcrypto -ldl -lpthread
+# CUDA code: g++ compiles what runs on the host, nvcc the kernels alone.
+cuda_cppflags = -isystem $(cuda_include) -isystem $(nccl_include)
+gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+            -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCCFLAGS += -std=c++20 -O3 -g -lineinfo -ccbin g++ -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror $(gencode)
+LDLIBS   += $(cuda_libs) $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(hdf5_libs)) -lboost_program_options -lcrypto -ldl -lpthread
 
 # ---- sources: a room is a folder, nothing to edit for a new file --------------------------------
+comma   := ,
 rooms   := base deck mesh device comm kernels backend io shard schedule model job
 lib_src := $(filter-out src/backend/cuda.cpp src/backend/cuda_absent.cpp, \
              $(foreach r,$(rooms),$(wildcard src/$(r)/*.cpp src/$(r)/host/*.cpp)))
-lib_src += $(if $(filter 1,$(cuda_built)),src/backend/cuda.cpp $(filter %.cpp,$(cuda_sources)),src/backend/cuda_absent.cpp)
 lib_obj := $(lib_src:%.cpp=$(build)/%.o)
-lib     := $(build)/libforegather.a
+cuda_cpp := src/backend/cuda.cpp $(wildcard src/*/cuda/*.cpp)
+cuda_cu  := $(wildcard src/*/cuda/*.cu)
+# Either these or their absence is linked to the library.
+cuda_obj := $(if $(filter 1,$(cuda_built)),$(cuda_cpp:%.cpp=$(build)/%.o) $(cuda_cu:%.cu=$(build)/%.o),$(build)/src/backend/cuda_absent.o)
+cuda_libs := $(if $(filter 1,$(cuda_built)),-L$(cuda_include)/../lib64 -Wl$(comma)-rpath$(comma)$(realpath $(cuda_include)/../lib64):$(nccl_include:%/include=%/lib) -lcudart_static -lrt)
+archive := $(build)/libforegather.a
+lib     := $(cuda_obj) $(archive)
 program := $(build)/foregather
 unit_src := $(wildcard tests/unit/*/*.cpp)
 mpi_src  := $(wildcard tests/mpi/*/*.cpp)
@@ -59,7 +76,7 @@ obj_of = $(patsubst %.cpp,$(build)/%.o,$(1))
 unit_tests := $(build)/unit_tests
 mpi_tests  := $(build)/mpi_tests
 self_tests := $(patsubst tests/self/%.cpp,$(build)/self_%,$(self_src))
-all_obj := $(lib_obj) $(call obj_of,src/main.cpp $(unit_src) $(mpi_src) $(self_src) $(support_src))
+all_obj := $(lib_obj) $(cuda_obj) $(call obj_of,src/main.cpp $(unit_src) $(mpi_src) $(self_src) $(support_src))
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
@@ -72,11 +89,11 @@ test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
 all: foregather ## build the program (./foregather)
 foregather: $(program)
 	@ln -sf $(program) $@
-	@echo "foregather: $(backend_dir) backend$(if $(filter 1,$(cuda_built)), and cuda,) ($(if $(filter 1,$(cuda_built)),CUDA found,host-only build: this version has no CUDA sources)), MODE=$(MODE)"
+	@echo "foregather: $(cuda_told), MODE=$(MODE)"
 
 $(program): $(build)/src/main.o $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
-$(lib): $(lib_obj)
+$(archive): $(lib_obj)
 	@rm -f $@ && ar rcs $@ $^
 # Tests compute nothing heavy: not optimized, and with GoogleTest's headers compiled once, they build fast.
 test_pch := $(build)/tests/pch.hpp
@@ -88,10 +105,15 @@ $(test_pch).gch: tests/support/pch.hpp $(build)/flags
 # private: $(build)/flags, on which they depend, tells the flags of all.
 $(test_obj): private CXXFLAGS += -O0 -g1 -include $(test_pch)
 $(test_obj): $(test_pch).gch
+$(cuda_cpp:%.cpp=$(build)/%.o): private CPPFLAGS += $(cuda_cppflags)
 $(build)/%.o: %.cpp $(build)/flags
 	@mkdir -p $(@D)
 	@echo "  CXX $<"
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c $< -o $@
+$(build)/%.o: %.cu $(build)/flags
+	@mkdir -p $(@D)
+	@echo "  NVCC $<"
+	@$(nvcc) $(NVCCFLAGS) -Iinclude -Isrc/kernels/cuda/native -MMD -MP -c $< -o $@
 $(unit_tests): $(call obj_of,$(unit_src)) $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest -lgtest_main
 $(mpi_tests): $(call obj_of,$(mpi_src) $(support_src)) $(lib)
@@ -100,7 +122,7 @@ $(build)/self_%: $(build)/tests/self/%.o $(call obj_of,$(support_src)) $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest
 
 # Flags, compiler and git revision are compiled in; objects are rebuilt when they differ.
-flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) cuda=$(cuda_built)
+flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter 1,$(cuda_built)),$(nvcc) $(NVCCFLAGS) $(cuda_cppflags))
 $(build)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(flags_text)' | cmp -s - $@ || printf '%s\n' '$(flags_text)' > $@
@@ -156,7 +178,7 @@ clean: ## remove build products
 	rm -rf build foregather
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
-	@echo "Settings: CUDA MODE NP DECK MPICXX MPIRUN PYTHON VENV PREFIX WORK (make print-VAR shows one)"
+	@echo "Settings: CUDA CUDA_HOME NCCL_HOME CUDA_ARCHS MODE NP DECK MPICXX MPIRUN PYTHON VENV PREFIX WORK (make print-VAR shows one)"
 print-%:
 	@echo '$* = $($*) ($(origin $*))'
 

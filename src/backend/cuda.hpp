@@ -9,10 +9,20 @@
 
 namespace foregather::backend {
 
-// Is the backend compiled in, and if so, has this machine a GPU for it? `why_not` says what is
-// missing.
-bool cuda_usable(std::string& why_not);
 bool cuda_built();
-std::unique_ptr<Backend> open_cuda(const std::string& place, const mesh::Topology& topology);
+// "13.0, NCCL 2.28.9, cuBLASLt 13.1.0": what it was built with. Loads nothing.
+std::string cuda_versions();
+
+// Has this process a GPU to compute on, if it is the local_rank-th of its node? If not, why_not.
+struct FoundGpu {
+    int ordinal = -1;
+    std::string address; // of it alone
+    std::string why_not;
+};
+FoundGpu find_gpu(int local_rank);
+
+// Collective; blocks. `gpu` is this rank's; no two ranks have the same.
+std::unique_ptr<Backend> open_cuda(const deck::DeviceSection& section, const FoundGpu& gpu,
+                                   const mesh::Topology& topology, const mesh::Control& control);
 
 } // namespace foregather::backend

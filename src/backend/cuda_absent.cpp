@@ -8,13 +8,14 @@ namespace foregather::backend {
 
 bool cuda_built() { return false; }
 
-bool cuda_usable(std::string& why_not) {
-    why_not = "this build has no CUDA backend";
-    return false;
-}
+std::string cuda_versions() { return "not built in"; }
 
-std::unique_ptr<Backend> open_cuda(const std::string& place, const mesh::Topology& /*topology*/) {
-    base::refuse(place + " = cuda: this build has no CUDA backend; use device.kind = host or auto");
+FoundGpu find_gpu(int /*local_rank*/) { return {-1, "", "this build has no CUDA backend"}; }
+
+std::unique_ptr<Backend> open_cuda(const deck::DeviceSection& /*section*/, const FoundGpu& gpu,
+                                   const mesh::Topology& /*topology*/,
+                                   const mesh::Control& /*control*/) {
+    base::fail(gpu.why_not);
 }
 
 } // namespace foregather::backend

@@ -97,18 +97,52 @@ std::unique_ptr<Backend> open_host(const deck::DeviceSection& section,
     });
     backend->why_product = products.why;
     backend->notes = notes_on(products, backend->kernels().product_name());
-    const auto names = control.gather(backend->kernels().product_name());
+    return backend;
+}
+
+// Where nodes differ, what every rank can do is done: the first reason of any rank, the same on
+// all, or "".
+std::string why_not_cuda(const FoundGpu& gpu, const mesh::Topology& topology,
+                         const mesh::Control& control) {
+    const auto& places = topology.places();
+    const auto named = [&](std::size_t r) {
+        return "rank " + std::to_string(r) + " (" + places[r].host + ")";
+    };
+    const auto reasons = control.gather(gpu.why_not);
+    const bool alike = std::all_of(reasons.begin(), reasons.end(),
+                                   [&](const std::string& r) { return r == reasons[0]; });
+    for (std::size_t r = 0; r < reasons.size(); ++r) {
+        if (!reasons[r].empty()) {
+            return alike ? reasons[r] : named(r) + ": " + reasons[r];
+        }
+    }
+    const auto addresses = control.gather(gpu.address);
+    for (std::size_t r = 0; r < addresses.size(); ++r) {
+        for (std::size_t q = r; q-- > 0 && places[q].node == places[r].node;) {
+            if (addresses[q] == addresses[r]) {
+                return named(q) + " and " + named(r) + " would share the GPU " + addresses[r] +
+                       ", which NCCL refuses: start one rank for each GPU, or show each rank its "
+                       "own (CUDA_VISIBLE_DEVICES)";
+            }
+        }
+    }
+    return "";
+}
+
+void require_one_product(Backend& backend, const mesh::Control& control) {
+    const auto names = control.gather(backend.kernels().product_name());
     for (std::size_t r = 1; r < names.size(); ++r) {
         if (names[r] != names[0]) {
             throw mesh::AgreedError(
                 base::Status::refused,
                 "rank 0 multiplies with " + names[0] + " and rank " + std::to_string(r) + " with " +
-                    names[r] +
-                    "; results would depend on who computes what. Give all ranks "
-                    "the same library and the same OPENBLAS_CORETYPE or ONEDNN_MAX_CPU_ISA.");
+                    names[r] + "; results would depend on who computes what. Give all ranks " +
+                    (backend.kind() == "cuda"
+                         ? "the same kind of GPU and the same cuBLAS."
+                         : "the same library and the same OPENBLAS_CORETYPE or "
+                           "ONEDNN_MAX_CPU_ISA."));
         }
     }
-    return backend;
 }
 
 } // namespace
@@ -117,34 +151,44 @@ int compute_threads(int asked, int node_cores, int ranks_on_node) {
     return asked > 0 ? asked : std::max(1, node_cores / std::max(1, ranks_on_node));
 }
 
+std::string cuda_text() { return cuda_versions(); }
+
 std::string built() { return cuda_built() ? "host, cuda" : "host"; }
 
 Choice choose(const std::string& asked, const std::string& place) {
     if (asked == "host") {
         return {"host", "asked for"};
     }
-    std::string why_not;
-    const bool usable = cuda_usable(why_not);
+    const FoundGpu gpu = find_gpu(0);
     if (asked == "cuda") {
-        if (!usable) {
-            base::refuse(place + " = cuda: " + why_not + "; use device.kind = host or auto");
+        if (gpu.ordinal < 0) {
+            base::refuse(place + " = cuda: " + gpu.why_not + "; use device.kind = host or auto");
         }
         return {"cuda", "asked for"};
     }
-    return usable ? Choice{"cuda", "a GPU was found"} : Choice{"host", why_not};
+    return gpu.ordinal >= 0 ? Choice{"cuda", "a GPU was found"} : Choice{"host", gpu.why_not};
 }
 
 std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::string& place,
                               const mesh::Topology& topology, const mesh::Control& control) {
-    Choice choice;
-    control.together([&] { choice = choose(section.kind, place); });
-    // Where nodes differ, what every rank can do is done.
-    if (control.sum(choice.kind == "cuda" ? 0 : 1) > 0 && choice.kind == "cuda") {
-        choice = {"host", "not every rank has a GPU"};
+    FoundGpu gpu;
+    std::string why = "asked for";
+    if (section.kind != "host") {
+        control.together([&] { gpu = find_gpu(topology.local_rank()); });
+        const std::string why_not = why_not_cuda(gpu, topology, control);
+        if (section.kind == "cuda" && !why_not.empty()) {
+            throw mesh::AgreedError(base::Status::refused, place + " = cuda: " + why_not +
+                                                               "; use device.kind = host or auto");
+        }
+        if (section.kind == "auto") {
+            why = why_not.empty() ? "a GPU was found for every rank" : why_not;
+        }
+        gpu.ordinal = why_not.empty() ? gpu.ordinal : -1;
     }
-    auto backend =
-        choice.kind == "cuda" ? open_cuda(place, topology) : open_host(section, topology, control);
-    backend->why = choice.why;
+    auto backend = gpu.ordinal >= 0 ? open_cuda(section, gpu, topology, control)
+                                    : open_host(section, topology, control);
+    backend->why = why;
+    require_one_product(*backend, control);
     return backend;
 }
 

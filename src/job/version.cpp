@@ -29,8 +29,7 @@ std::vector<Version> versions() {
         {"hdf5", io::library_version()},
         {"boost", dotted(BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100)},
         {"blas", "OpenBLAS, opened at start"},
-        {"cuda", "not built in"},
-        {"nccl", "not built in"},
+        {"cuda", backend::cuda_text()},
         {"backends", backend::built()},
     };
 }

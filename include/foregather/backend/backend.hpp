@@ -28,6 +28,8 @@ public:
     virtual std::string transport() const = 0;
     // Can the ranks of a node read each other's shards in place?
     virtual bool can_share() const = 0;
+    // Where units' parts begin in the arenas of shards and slots: at multiples of this.
+    virtual base::Bytes arena_alignment() const { return {1}; }
     // Over the shard group. Collective; blocks.
     virtual std::unique_ptr<comm::Communicator>
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
@@ -37,8 +39,10 @@ public:
     // Threads of the compute stream that have computed something so far.
     virtual int threads_seen(device::Stream& compute) const = 0;
 
-    std::string why;                // why this kind was chosen
-    std::string why_product;        // why these product kernels were
+    std::string why;         // why this kind was chosen
+    std::string why_product; // why these product kernels were
+    // Variables of the environment that override or defeat a key, each in a sentence.
+    std::vector<std::string> overrides;
     std::vector<std::string> notes; // what the user should be told, the same on every rank
 };
 
@@ -59,5 +63,7 @@ int compute_threads(int asked, int node_cores, int ranks_on_node);
 
 // The backends compiled in: "host" or "host, cuda".
 std::string built();
+// The versions of CUDA and its libraries that the program was built with.
+std::string cuda_text();
 
 } // namespace foregather::backend

@@ -69,6 +69,7 @@ struct ProductShape {
     base::DType type = base::DType::f32; // of x and w
     bool bias = false;
     Into into = Into::overwrite;
+    bool logits = false; // of head_piece(): `out` are the piece's rows
 
     friend bool operator==(const ProductShape&, const ProductShape&) = default;
 };
@@ -135,6 +136,9 @@ public:
 
     // The product kernel in use, as recorded in the results: library, version, core type.
     virtual std::string product_name() const = 0;
+    // How each shape was multiplied so far, a line each, where products of one shape may be made in
+    // several ways; else empty.
+    virtual std::string algorithms() const { return ""; }
     // Time spent in products so far, of all threads together; the first product's is among it.
     // Nothing where it is not measured.
     virtual std::optional<double> product_seconds() const = 0;

@@ -11,7 +11,7 @@
 #include <foregather/base/view.hpp>
 #include <foregather/comm/mpi_communicator.hpp>
 
-#include "waiting.hpp"
+#include "../waiting.hpp"
 
 namespace foregather::comm {
 

@@ -7,7 +7,7 @@
 #include <foregather/device/host_stream.hpp>
 #include <foregather/mesh/control.hpp>
 
-#include "waiting.hpp"
+#include "../waiting.hpp"
 
 namespace foregather::comm {
 SharedBoard::SharedBoard(MPI_Comm group, int units, double timeout_s)

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA set: one GPU of this rank's own, kernels on it, NCCL between GPUs.
+#include "cuda.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+#include <foregather/base/error.hpp>
+#include <foregather/comm/nccl_communicator.hpp>
+#include <foregather/device/cuda_device.hpp>
+#include <foregather/kernels/cuda_kernels.hpp>
+
+namespace foregather::backend {
+namespace {
+
+class CudaBackend final : public Backend {
+public:
+    CudaBackend(int ordinal, bool tf32)
+        : device_(device::make_cuda_device(ordinal)),
+          kernels_(kernels::make_cuda_kernels(*device_, tf32)) {}
+
+    std::string kind() const override { return "cuda"; }
+    device::Device& device() override { return *device_; }
+    kernels::Kernels& kernels() override { return *kernels_; }
+    std::string transport() const override { return "nccl"; }
+    bool can_share() const override { return false; }
+    // Parts and slots of whole pages, so that either arena can become one symmetric window.
+    base::Bytes arena_alignment() const override { return {4096}; }
+    std::unique_ptr<comm::Communicator>
+    gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
+        return comm::make_nccl_communicator(
+            topology.shard(), *device_,
+            {"gather", options.timeout_s, options.link_rate_bytes_per_s});
+    }
+    int threads_seen(device::Stream& /*compute*/) const override { return 0; }
+    std::int64_t judged_compute_ns() const override { return 20'000; }
+
+private:
+    std::unique_ptr<device::Device> device_;
+    std::unique_ptr<kernels::Kernels> kernels_;
+};
+
+std::vector<std::string> environment_overrides(const deck::DeviceSection& section, bool gathers) {
+    std::vector<std::string> told = kernels::cuda_product_overrides(section.tf32);
+    if (const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
+        value != nullptr && std::strcmp(value, "0") != 0) {
+        told.push_back(std::string("CUDA_LAUNCH_BLOCKING=") + value +
+                       " makes every launch wait for its end: nothing overlaps, and "
+                       "fsdp.forward_prefetch is defeated");
+    }
+    if (gathers) {
+        for (std::string& text : comm::nccl_overrides()) {
+            told.push_back(std::move(text));
+        }
+    }
+    return told;
+}
+
+// GPUs of a node that do not reach each other's memory: gathers between them go through the host's.
+std::vector<std::string> notes_on_reach(const FoundGpu& gpu, const mesh::Topology& topology,
+                                        const mesh::Control& control) {
+    const auto addresses = control.gather(gpu.address);
+    std::vector<std::string> others;
+    for (const mesh::RankPlace& place : topology.places()) {
+        if (place.node == topology.node() && place.rank != topology.rank()) {
+            others.push_back(addresses[static_cast<std::size_t>(place.rank)]);
+        }
+    }
+    std::string far;
+    for (const std::string& address : device::gpus_out_of_reach(gpu.ordinal, others)) {
+        far += (far.empty() ? "" : ", ") + address;
+    }
+    std::vector<std::string> notes;
+    const auto all = control.gather(far);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        if (!all[r].empty()) {
+            notes.push_back("rank " + std::to_string(r) + " (" + topology.places()[r].host +
+                            ", GPU " + addresses[r] + ") has no peer access to " + all[r] +
+                            ": what NCCL gathers between them goes through host memory");
+        }
+    }
+    return notes;
+}
+
+} // namespace
+
+bool cuda_built() { return true; }
+
+std::string cuda_versions() {
+    return device::cuda_built_with() + ", NCCL " + comm::nccl_built_with() + ", cuBLASLt " +
+           kernels::cublaslt_built_with();
+}
+
+FoundGpu find_gpu(int local_rank) {
+    const device::VisibleGpus visible = device::visible_gpus();
+    if (visible.count == 0) {
+        return {-1, "", visible.why_none};
+    }
+    const int ordinal = device::gpu_of(local_rank, visible.count);
+    if (ordinal < 0) {
+        return {-1, "",
+                "its node shows " + std::to_string(visible.count) +
+                    " GPUs, too few for local rank " + std::to_string(local_rank)};
+    }
+    return {ordinal, device::gpu_address(ordinal), ""};
+}
+
+std::unique_ptr<Backend> open_cuda(const deck::DeviceSection& section, const FoundGpu& gpu,
+                                   const mesh::Topology& topology, const mesh::Control& control) {
+    std::unique_ptr<CudaBackend> backend;
+    const bool gathers = topology.shard_size() > 1;
+    control.together([&] {
+        backend = std::make_unique<CudaBackend>(gpu.ordinal, section.tf32);
+        if (gathers) {
+            static_cast<void>(comm::nccl_version()); // refused now if there is no NCCL
+        }
+    });
+    backend->why_product = section.tf32 ? "fp32 products may use TF32 (device.tf32)" : "";
+    backend->overrides = environment_overrides(section, gathers);
+    backend->notes = notes_on_reach(gpu, topology, control);
+    return backend;
+}
+
+} // namespace foregather::backend

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of NCCL the environment decides.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <unistd.h>
+
+#include <foregather/comm/nccl_communicator.hpp>
+
+namespace foregather::comm {
+namespace {
+
+// Variables that speak louder than what this program tells NCCL, or than one of its keys.
+constexpr std::array known = {
+    std::pair{"NCCL_COMM_BLOCKING", "overrides that communicators are set up without blocking: "
+                                    "comm.timeout may not end a set-up that hangs"},
+    std::pair{"NCCL_LAUNCH_MODE", "may launch gathers in another order than they are issued"},
+    std::pair{"NCCL_DEBUG", ""},
+    std::pair{"NCCL_DEBUG_FILE", ""},
+    std::pair{"NCCL_DEBUG_SUBSYS", ""},
+};
+
+std::string sentence(const std::string& setting) {
+    const std::string name = setting.substr(0, setting.find('='));
+    for (const auto& [variable, what] : known) {
+        if (name == variable) {
+            return *what == '\0' ? "" : setting + " " + what;
+        }
+    }
+    return setting + " is obeyed by NCCL, whatever the deck says";
+}
+
+} // namespace
+
+std::vector<std::string> nccl_overrides() {
+    std::vector<std::string> told;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        if (std::strncmp(*entry, "NCCL_", 5) == 0) {
+            if (const std::string text = sentence(*entry); !text.empty()) {
+                told.push_back(text);
+            }
+        }
+    }
+    return told;
+}
+
+} // namespace foregather::comm

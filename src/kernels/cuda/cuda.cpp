@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA kernels as one object: what it holds on the device, its name, and what of the
+// environment changes its products.
+#include "cuda.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <foregather/kernels/cuda_kernels.hpp>
+
+#include "products.hpp"
+
+namespace foregather::kernels {
+
+CudaKernels::CudaKernels(device::Device& device, bool tf32)
+    : products_(new Products{device, LtProducts(device, tf32)}),
+      logits_(device, head_tokens * head_columns, "logits of a block"), gpu_(device.facts().name),
+      tf32_(tf32) {}
+
+CudaKernels::~CudaKernels() = default;
+
+std::string CudaKernels::product_name() const {
+    return "cuBLASLt " + products_->lt.version() + (tf32_ ? " with TF32" : "") + " on " + gpu_;
+}
+
+std::string CudaKernels::algorithms() const { return products_->lt.algorithms(); }
+
+base::Bytes cuda_scratch_bytes() {
+    return lt_workspace + base::bytes_of(head_tokens * head_columns, base::DType::f32);
+}
+
+std::unique_ptr<Kernels> make_cuda_kernels(device::Device& device, bool tf32) {
+    return std::make_unique<CudaKernels>(device, tf32);
+}
+
+std::vector<std::string> cuda_product_overrides(bool tf32) {
+    struct Variable {
+        const char* name;
+        const char* harmless; // the value that changes nothing
+        const char* what;
+    };
+    const std::array variables = {
+        Variable{"NVIDIA_TF32_OVERRIDE", tf32 ? "1" : nullptr,
+                 tf32 ? "overrides device.tf32 = true: no product uses TF32"
+                      : "overrides what precision libraries choose"},
+        Variable{"CUBLAS_EMULATE_SINGLE_PRECISION", "0",
+                 "lets cuBLAS make fp32 products of several products of fewer bits"},
+        Variable{"CUBLAS_EMULATION_STRATEGY", "default", "changes how cuBLAS makes fp32 products"},
+        Variable{"CUBLAS_WORKSPACE_CONFIG", nullptr, "changes the workspace of cuBLAS"}};
+    std::vector<std::string> told;
+    for (const Variable& v : variables) {
+        const char* value = std::getenv(v.name);
+        if (value != nullptr && (v.harmless == nullptr || std::strcmp(value, v.harmless) != 0)) {
+            told.push_back(std::string(v.name) + "=" + value + " " + v.what);
+        }
+    }
+    return told;
+}
+
+std::string cublaslt_built_with() {
+    return std::to_string(CUBLAS_VER_MAJOR) + "." + std::to_string(CUBLAS_VER_MINOR) + "." +
+           std::to_string(CUBLAS_VER_PATCH);
+}
+
+} // namespace foregather::kernels
