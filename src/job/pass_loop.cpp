@@ -2,6 +2,7 @@
 // Pass k + 1 is enqueued after the results of pass k - 1 were fetched; the host waits nowhere else.
 #include "pass_loop.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -20,19 +21,24 @@ base::View<const T> view(const std::vector<T>& values) {
 } // namespace
 
 PassLoop::PassLoop(const Parts& parts)
-    : p_(parts), results_(parts.backend.device(), head_wants(parts.sections.score),
-                          parts.sections.score.more() ? parts.inputs.packs.most_rows
-                                                      : parts.inputs.packs.most_tokens,
-                          parts.inputs.config.vocabulary, parts.inputs.config.width),
-      passes_(passes(std::ssize(parts.to_do), parts.control.size())) {
+    : p_(parts), passes_(passes(std::ssize(parts.to_do), parts.control.size())) {
     device::Device& device = p_.backend.device();
-    const base::Elements t = p_.inputs.packs.most_tokens;
+    const PackPlan& packs = p_.inputs.packs;
+    const base::Elements t = packs.most_tokens;
+    const base::Elements rows = p_.sections.score.more() ? packs.most_rows : t;
+    const model::HeadWants wants = head_wants(p_.sections.score);
+    const model::ModelConfig& config = p_.inputs.config;
+    results_ = RowsOnDevice(device, wants, rows, config);
+    const auto both = [&](base::Elements n, const char* purpose) {
+        return Input{{device, n, purpose}, {device, n, purpose}};
+    };
     for (Flight& f : flights_) {
-        f.ids = {device, t, "token ids"};
-        f.positions = {device, t, "positions"};
-        f.offsets = {device, p_.inputs.packs.most_windows + 1, "document offsets"};
-        f.rows = {device, t, "scored rows"};
-        f.targets = {device, t, "targets"};
+        f.results = RowsOnHost(device, wants, rows, config);
+        f.ids = both(t, "token ids");
+        f.positions = both(t, "positions");
+        f.offsets = both(packs.most_windows + 1, "document offsets");
+        f.rows = both(t, "scored rows");
+        f.targets = both(t, "targets");
         f.done = device.event();
     }
 }
@@ -78,28 +84,27 @@ void PassLoop::enqueue(std::int64_t pass) {
     const auto s = std::ssize(f.inputs.rows);
     device::Device& device = p_.backend.device();
     device::Stream& compute = p_.compute;
-    const auto upload = [&](const std::vector<std::int32_t>& from, const auto& to) {
-        device.copy_in(view(from), to.first(std::ssize(from)), compute);
-    };
-    upload(f.inputs.ids, f.ids);
-    upload(f.inputs.positions, f.positions);
-    upload(f.inputs.offsets, f.offsets);
-    upload(f.inputs.rows, f.rows);
-    upload(f.inputs.targets, f.targets);
-    const auto view_of = [](const auto& buffer, std::int64_t n) {
-        return base::View<const std::int32_t>(buffer.first(n));
-    };
+    // Times of pass k are read when its results are fetched, before mark k + 2. A gather for pass k
+    // may have been enqueued in pass k - 1, and no earlier: two marks after the one before it.
+    device.mark_time(compute);
     p_.source.begin_pass(t > 0);
-    model::PackView what{view_of(f.ids, t),
-                         view_of(f.positions, t),
-                         view_of(f.offsets, std::ssize(f.inputs.offsets)),
-                         view_of(f.rows, s),
-                         view_of(f.targets, s),
-                         {}};
+    model::PackView what{
+        upload(f.inputs.ids, f.ids),         upload(f.inputs.positions, f.positions),
+        upload(f.inputs.offsets, f.offsets), upload(f.inputs.rows, f.rows),
+        upload(f.inputs.targets, f.targets), {}};
     results_.point(what, s);
     p_.transformer.forward(p_.source, what, p_.backend.kernels(), compute);
     results_.copy_out(f.results, s, device, compute);
     f.done->record(compute);
+}
+
+// The host side is free: the results of the pass that used it before have been fetched.
+kernels::Ids PassLoop::upload(const std::vector<std::int32_t>& from, const Input& to) {
+    const auto n = std::ssize(from);
+    std::copy(from.begin(), from.end(), to.host.view().begin());
+    p_.backend.device().copy_in(base::View<const std::int32_t>(to.host.first(n)),
+                                to.device.first(n), p_.compute);
+    return to.device.first(n);
 }
 
 void PassLoop::fetch(std::int64_t pass, RankFigures& figures) {
@@ -129,13 +134,14 @@ void PassLoop::write(const Flight& f, RankFigures& figures) {
     std::vector<float> logprob(static_cast<std::size_t>(pack.own.size()),
                                std::numeric_limits<float>::quiet_NaN());
     std::vector<std::uint8_t> greedy(logprob.size());
+    const auto logprobs = f.results.logprobs();
     for (std::size_t s = 0; s < f.inputs.scores.size(); ++s) {
         if (f.inputs.scores[s] >= 0) {
             const auto token = static_cast<std::size_t>(f.inputs.scores[s] - pack.own.begin);
-            logprob[token] = f.results.logprob[s];
-            greedy[token] = f.results.greedy[s];
-            if (std::isfinite(f.results.logprob[s])) {
-                nll_ -= static_cast<double>(f.results.logprob[s]);
+            logprob[token] = logprobs[s];
+            greedy[token] = f.results.greedy_marks()[s];
+            if (std::isfinite(logprobs[s])) {
+                nll_ -= static_cast<double>(logprobs[s]);
                 ++scored_;
             }
         }
@@ -150,7 +156,7 @@ void PassLoop::write(const Flight& f, RankFigures& figures) {
     figures.tokens += pack.tokens;
     figures.scored += pack.scored;
     figures.head_rows += std::ssize(f.inputs.rows);
-    for (const float entropy : f.results.entropy) {
+    for (const float entropy : f.results.more().entropy) {
         figures.entropy_sum += std::isfinite(entropy) ? static_cast<double>(entropy) : 0;
     }
 }
@@ -177,7 +183,7 @@ void PassLoop::write_documents(const Flight& f) {
         }
         for (; s < scores.size() && scores[s] < w.own.end; ++s) {
             if (scores[s] >= 0) {
-                sum -= static_cast<double>(f.results.logprob[s]);
+                sum -= static_cast<double>(f.results.logprobs()[s]);
                 ++n;
             }
         }

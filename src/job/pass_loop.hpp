@@ -50,14 +50,19 @@ public:
     void run(RankFigures& figures);
 
 private:
+    struct Input { // one array of a pack, on both sides
+        device::HostBuffer<std::int32_t> host;
+        device::Buffer<std::int32_t> device;
+    };
     struct Flight { // one pass in flight
         PackInputs inputs;
         RowsOnHost results;
-        device::Buffer<std::int32_t> ids, positions, offsets, rows, targets;
+        Input ids, positions, offsets, rows, targets;
         std::unique_ptr<device::Event> done;
         const Pack* pack = nullptr;
     };
     void enqueue(std::int64_t pass);
+    kernels::Ids upload(const std::vector<std::int32_t>& from, const Input& to);
     void fetch(std::int64_t pass, RankFigures& figures);
     void write(const Flight& flight, RankFigures& figures);
     void write_documents(const Flight& flight);

@@ -8,39 +8,27 @@ model::HeadWants head_wants(const deck::ScoreSection& score) {
     return {score.temperature, score.entropy, score.top_k, score.logits, score.hidden_states};
 }
 
-RowsOnDevice::RowsOnDevice(device::Device& device, const model::HeadWants& wants,
-                           base::Elements rows, base::Elements vocabulary, base::Elements width)
-    : top_k_(wants.top_k), vocabulary_(wants.logits ? vocabulary : 0),
-      width_(wants.hidden ? width : 0), with_entropy_(wants.entropy),
-      logprob_(device, rows, "log-probabilities"),
-      entropy_(device, wants.entropy ? rows : 0, "entropies"),
-      top_logprobs_(device, rows * top_k_, "log-probabilities of the most likely tokens"),
-      logits_(device, rows * vocabulary_, "logits (score.logits)"),
-      hidden_(device, rows * width_, "hidden states (score.hidden_states)"),
-      greedy_(device, rows, "greedy marks"),
-      top_tokens_(device, rows * top_k_, "most likely tokens of each row") {}
-
 void RowsOnDevice::point(model::PackView& pack, base::Elements n) const {
-    pack.results = {logprob_.first(n), greedy_.first(n), entropy_.first(with_entropy_ ? n : 0),
-                    top_tokens_.first(n * top_k_), top_logprobs_.first(n * top_k_)};
-    pack.logits = logits_.first(n * vocabulary_);
-    pack.hidden = hidden_.first(n * width_);
+    pack.results = {logprob.first(n), greedy.first(n), entropy.first(with_entropy ? n : 0),
+                    top_tokens.first(n * top_k), top_logprobs.first(n * top_k)};
+    pack.logits = logits.first(n * vocabulary);
+    pack.hidden = hidden.first(n * width);
 }
 
 void RowsOnDevice::copy_out(RowsOnHost& to, base::Elements n, device::Device& device,
                             device::Stream& stream) const {
-    const auto copy = [&]<class T>(const device::Buffer<T>& from, std::vector<T>& host,
+    const auto copy = [&]<class T>(const device::Buffer<T>& from, const device::HostBuffer<T>& host,
                                    base::Elements count) {
-        host.resize(static_cast<std::size_t>(count));
-        device.copy_out(base::View<const T>(from.first(count)), base::View<T>(host), stream);
+        device.copy_out(base::View<const T>(from.first(count)), host.first(count), stream);
     };
-    copy(logprob_, to.logprob, n);
-    copy(greedy_, to.greedy, n);
-    copy(entropy_, to.entropy, with_entropy_ ? n : 0);
-    copy(top_tokens_, to.top_tokens, n * top_k_);
-    copy(top_logprobs_, to.top_logprobs, n * top_k_);
-    copy(logits_, to.logits, n * vocabulary_);
-    copy(hidden_, to.hidden, n * width_);
+    to.n = n;
+    copy(logprob, to.logprob, n);
+    copy(greedy, to.greedy, n);
+    copy(entropy, to.entropy, with_entropy ? n : 0);
+    copy(top_tokens, to.top_tokens, n * top_k);
+    copy(top_logprobs, to.top_logprobs, n * top_k);
+    copy(logits, to.logits, n * vocabulary);
+    copy(hidden, to.hidden, n * width);
 }
 
 base::Bytes bytes_of_row(const model::HeadWants& wants, base::Elements vocabulary,

@@ -198,7 +198,8 @@ void ScoreRun::prepare() {
         transformer_ = std::make_unique<model::Transformer>(
             inputs_.config, inputs_.chain, device,
             model::Limits{inputs_.packs.most_tokens, inputs_.packs.longest, param_.type,
-                          head_wants(s_.score)});
+                          head_wants(s_.score), backend_->kernels().row_multiple()});
+        backend_->kernels().prepare(transformer_->products());
         compute_ = device.stream("compute", device::Priority::normal);
         source_ = &home_->open_source({inputs_.chain.unit_order(), passes(), depth_.units,
                                        backend_->judged_compute_ns(),

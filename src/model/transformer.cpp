@@ -3,6 +3,7 @@
 // to the kernels, which do nothing then.
 #include <foregather/model/transformer.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include <foregather/base/error.hpp>
@@ -16,18 +17,22 @@ using kernels::Kernels;
 
 // Elements of the activations: the one place that says how large they are.
 struct Sizes {
-    base::Elements stream;   // [T, C]
-    base::Elements query;    // [T, H, D]
-    base::Elements key;      // [T, K, D]
-    base::Elements ffn;      // [T, F]
+    base::Elements rows;     // T, rounded up to what products touch
+    base::Elements stream;   // [rows, C]
+    base::Elements query;    // [rows, H, D]
+    base::Elements key;      // [rows, K, D]
+    base::Elements ffn;      // [rows, F]
+    base::Elements taken;    // [T, C]
     base::Elements table;    // [positions, D/2]
     base::Elements tokens;   // [T]
     base::Elements weighted; // [T], if the entropy is asked for
     base::Elements top;      // [T, k]
 
     Sizes(const ModelConfig& c, const Limits& limits)
-        : stream(limits.tokens * c.width), query(limits.tokens * c.heads * c.head_dim),
-          key(limits.tokens * c.kv_heads * c.head_dim), ffn(limits.tokens * c.ffn),
+        : rows((limits.tokens + limits.row_multiple - 1) / limits.row_multiple *
+               limits.row_multiple),
+          stream(rows * c.width), query(rows * c.heads * c.head_dim),
+          key(rows * c.kv_heads * c.head_dim), ffn(rows * c.ffn), taken(limits.tokens * c.width),
           table(limits.document * (c.head_dim / 2)), tokens(limits.tokens),
           weighted(limits.head.entropy ? limits.tokens : 0),
           top(limits.tokens * limits.head.top_k) {}
@@ -65,7 +70,7 @@ Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device
     gate_ = {device, n.ffn, "gates"};
     up_ = {device, n.ffn, "up projections"};
     gated_ = operands(n.ffn, "gated activations");
-    taken_ = {device, n.stream, "rows taken for the head"};
+    taken_ = {device, n.taken, "rows taken for the head"};
     scored_ = operands(n.stream, "scored rows");
     cosines_ = {device, n.table, "RoPE cosines"};
     sines_ = {device, n.table, "RoPE sines"};
@@ -78,15 +83,48 @@ Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device
 
     const RopeTables tables = rope_tables(config_.rope, config_.head_dim, limits.document);
     const auto stream = device.stream("RoPE tables", device::Priority::high);
-    device.copy_in(base::View<const float>(tables.cosines), cosines_.view(), *stream);
-    device.copy_in(base::View<const float>(tables.sines), sines_.view(), *stream);
-    stream->sync();
+    const device::HostBuffer<float> staging(device, 2 * n.table, "RoPE tables");
+    const auto upload = [&](const std::vector<float>& from, base::Elements at,
+                            const device::Buffer<float>& to) {
+        const auto host = staging.view().subspan(static_cast<std::size_t>(at), from.size());
+        std::copy(from.begin(), from.end(), host.begin());
+        device.copy_in(base::View<const float>(host), to.view(), *stream);
+    };
+    upload(tables.cosines, 0, cosines_);
+    upload(tables.sines, n.table, sines_);
+    stream->sync(); // before the staging goes
+}
+
+std::vector<kernels::ProductShape> products_of(const ModelConfig& c, const Chain& chain,
+                                               const Limits& limits) {
+    std::vector<kernels::ProductShape> products;
+    const auto list = [&](base::Elements in, base::Elements out, bool bias, kernels::Into into) {
+        const kernels::ProductShape shape{limits.tokens, in, out, limits.weights, bias, into};
+        if (std::find(products.begin(), products.end(), shape) == products.end()) {
+            products.push_back(shape);
+        }
+    };
+    constexpr auto set = kernels::Into::overwrite, add = kernels::Into::add;
+    const base::Elements query = base::Elements{c.heads} * c.head_dim;
+    const base::Elements key = base::Elements{c.kv_heads} * c.head_dim;
+    list(c.width, query, c.qkv_bias, set);
+    list(c.width, key, c.qkv_bias, set);
+    list(query, c.width, c.output_bias, add);
+    list(c.width, c.ffn, c.mlp_bias, set);
+    list(c.ffn, c.width, c.mlp_bias, add);
+    for (const ChainUse& use : chain.uses) {
+        if (use.role == Role::head) {
+            const auto& unit = chain.units[static_cast<std::size_t>(use.unit)];
+            list(c.width, unit.parts.front().rows, false, set);
+        }
+    }
+    return products;
 }
 
 base::Bytes Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {
     const Sizes n(config, limits);
     const base::Elements floats =
-        2 * n.stream + n.query + 2 * n.key + 2 * n.ffn + 2 * n.table + 2 * n.tokens;
+        n.stream + n.taken + n.query + 2 * n.key + 2 * n.ffn + 2 * n.table + 2 * n.tokens;
     const base::Elements operands = 2 * n.stream + n.query + n.ffn;
     return base::bytes_of(floats, base::DType::f32) + base::bytes_of(operands, limits.weights) +
            base::Bytes{n.tokens *

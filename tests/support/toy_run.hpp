@@ -106,11 +106,13 @@ inline schedule::SourceOptions source_options(const ToyModel& model, const ToyOp
 
 // Runs all passes over a source the way a job does: two passes in flight at most, the results of a
 // pass read when the next is enqueued.
-inline void run_passes(schedule::TimedSource& source, const ToyModel& model,
-                       const ToyOptions& options, device::Stream& compute, ToyWatch& watch) {
+inline void run_passes(
+    schedule::TimedSource& source, const ToyModel& model, const ToyOptions& options,
+    device::Stream& compute, ToyWatch& watch, const std::function<void()>& mark_time = [] {}) {
     std::int64_t use = 0;
     for (std::int64_t pass = 0; pass < options.passes; ++pass) {
         const bool has_tokens = options.has_tokens(pass);
+        mark_time();
         source.begin_pass(has_tokens);
         for (const base::UnitId id : model.uses) {
             const base::ConstSlab weights = source.acquire(id, compute);

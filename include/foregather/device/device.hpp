@@ -70,6 +70,8 @@ public:
     // report, and throws. For devices whose streams have no thread that could.
     virtual void look_while_waiting(std::function<void()> /*look*/) {}
     virtual Facts facts() const = 0;
+    // Can the host read and write memory of allocate() where it lies?
+    virtual bool host_memory() const = 0;
 
     int allocations() const { return allocations_; }     // how many, ever: constant after start-up
     base::Bytes allocated() const { return allocated_; } // of the device, without host memory

@@ -3,6 +3,8 @@
 // maths' order and its activations, and nothing of ranks, gathers or events.
 #pragma once
 
+#include <vector>
+
 #include <foregather/base/view.hpp>
 #include <foregather/device/device.hpp>
 #include <foregather/kernels/kernels.hpp>
@@ -41,11 +43,18 @@ struct Limits {
     // sums, the residual stream, norms and the softmax stay fp32 or better.
     base::DType weights = base::DType::f32;
     HeadWants head{};
+    base::Elements row_multiple = 1; // Kernels::row_multiple()
 };
+
+// Every product of a pass of up to limits.tokens tokens, each shape once: what Kernels::prepare()
+// is told. Pieces of the head are among them, as products with as many rows as tokens are scored.
+std::vector<kernels::ProductShape> products_of(const ModelConfig& config, const Chain& chain,
+                                               const Limits& limits);
 
 class Transformer {
 public:
-    // Allocates all activations, and RoPE tables. Blocks for the tables.
+    // Allocates all activations, and RoPE tables. Blocks for the tables. What products read and
+    // write has rows up to the next limits.row_multiple.
     Transformer(ModelConfig config, Chain chain, device::Device& device, const Limits& limits);
 
     // Enqueues one forward pass of a pack; does not block. A pack without tokens computes nothing
@@ -55,6 +64,9 @@ public:
     void forward(shard::WeightSource& weights, const PackView& pack, kernels::Kernels& kernels,
                  device::Stream& compute);
 
+    std::vector<kernels::ProductShape> products() const {
+        return products_of(config_, chain_, limits_);
+    }
     // What logits are multiplied by before the softmax: 1 / temperature.
     float logits_scale() const { return static_cast<float>(1.0 / limits_.head.temperature); }
 

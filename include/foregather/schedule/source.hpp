@@ -56,7 +56,8 @@ protected:
     struct Entry { // one use in flight
         UseRecord record;
         Events gather, compute;
-        const Events* slot_used = nullptr; // the compute that last used the slot before this gather
+        std::int64_t compute_end = 0;     // once collected; outlives the record
+        const Entry* slot_used = nullptr; // whose compute last used the slot before this gather
     };
 
     TimedSource(const SourceOptions& options, device::Device& device, int depth, bool moves);

@@ -66,6 +66,7 @@ public:
     std::unique_ptr<Event> event() override { return std::make_unique<HostEvent>(fault_); }
     std::int64_t now_ns() const override { return host_now_ns(); }
     Facts facts() const override { return {"host", processor_name(), threads_}; }
+    bool host_memory() const override { return true; }
 
 private:
     std::unique_ptr<Memory> do_allocate(base::Bytes size) override {
