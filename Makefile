@@ -52,7 +52,7 @@ cuda_cppflags = -isystem $(cuda_include) -isystem $(nccl_include)
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
             -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 NVCCFLAGS += -std=c++20 -O3 -g -lineinfo -ccbin g++ -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror $(gencode)
-LDLIBS   += $(cuda_libs) $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(hdf5_libs)) -lboost_program_options -lcrypto -ldl -lpthread
+LDLIBS   += $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(hdf5_libs)) -lboost_program_options -lcrypto -ldl -lpthread
 
 # ---- sources: a room is a folder, nothing to edit for a new file --------------------------------
 comma   := ,
@@ -83,7 +83,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 # ---- targets ------------------------------------------------------------------------------------
 .DEFAULT_GOAL := all
 test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
-.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools check-link lint bench deps install clean help FORCE
+.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools check-emulated check-link lint bench deps install clean help FORCE
 .DELETE_ON_ERROR:
 
 all: foregather ## build the program (./foregather)
@@ -92,7 +92,7 @@ foregather: $(program)
 	@echo "foregather: $(cuda_told), MODE=$(MODE)"
 
 $(program): $(build)/src/main.o $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS)
 $(archive): $(lib_obj)
 	@rm -f $@ && ar rcs $@ $^
 # Tests compute nothing heavy: not optimized, and with GoogleTest's headers compiled once, they build fast.
@@ -115,11 +115,13 @@ $(build)/%.o: %.cu $(build)/flags
 	@echo "  NVCC $<"
 	@$(nvcc) $(NVCCFLAGS) -Iinclude -Isrc/kernels/cuda/native -MMD -MP -c $< -o $@
 $(unit_tests): $(call obj_of,$(unit_src)) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest -lgtest_main
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest -lgtest_main
 $(mpi_tests): $(call obj_of,$(mpi_src) $(support_src)) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
 $(build)/self_%: $(build)/tests/self/%.o $(call obj_of,$(support_src)) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(LDLIBS) -lgtest
+	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
+
+include tests/cuda_emulation/rules.mk
 
 # Flags, compiler and git revision are compiled in; objects are rebuilt when they differ.
 flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter 1,$(cuda_built)),$(nvcc) $(NVCCFLAGS) $(cuda_cppflags))
@@ -161,6 +163,9 @@ check-golden: deps ## the real program on golden models and field cases
 	@$(test_env) tests/run.sh golden
 check-tools: deps ## the Python tools
 	@$(test_env) tests/run.sh tools
+check-emulated: deps ## the CUDA backend on doubles of CUDA, NCCL and cuBLASLt: no GPU, but the toolkit's headers
+	@$(submake) all $(if $(cuda_missing),,$(emulated))
+	@$(test_env) CUDA_MISSING="$(cuda_missing)" tests/run.sh emulated
 check-link: deps ## two hosts over a slow link, on this machine (as root)
 	@$(submake) all
 	@$(test_env) tests/run.sh link
@@ -182,4 +187,4 @@ help: ## this list
 print-%:
 	@echo '$* = $($*) ($(origin $*))'
 
--include $(all_obj:.o=.d)
+-include $(all_obj:.o=.d) $(shell find $(emu) -name '*.d' 2>/dev/null)

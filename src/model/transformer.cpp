@@ -98,8 +98,10 @@ Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device
 std::vector<kernels::ProductShape> products_of(const ModelConfig& c, const Chain& chain,
                                                const Limits& limits) {
     std::vector<kernels::ProductShape> products;
-    const auto list = [&](base::Elements in, base::Elements out, bool bias, kernels::Into into) {
-        const kernels::ProductShape shape{limits.tokens, in, out, limits.weights, bias, into};
+    const auto list = [&](base::Elements in, base::Elements out, bool bias, kernels::Into into,
+                          bool logits = false) {
+        const kernels::ProductShape shape{limits.tokens, in,   out,   limits.weights,
+                                          bias,          into, logits};
         if (std::find(products.begin(), products.end(), shape) == products.end()) {
             products.push_back(shape);
         }
@@ -115,7 +117,7 @@ std::vector<kernels::ProductShape> products_of(const ModelConfig& c, const Chain
     for (const ChainUse& use : chain.uses) {
         if (use.role == Role::head) {
             const auto& unit = chain.units[static_cast<std::size_t>(use.unit)];
-            list(c.width, unit.parts.front().rows, false, set);
+            list(c.width, unit.parts.front().rows, false, set, true);
         }
     }
     return products;
