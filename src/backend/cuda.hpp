@@ -13,6 +13,7 @@ namespace foregather::backend {
 // missing.
 bool cuda_usable(std::string& why_not);
 bool cuda_built();
+Needs cuda_needs();
 std::unique_ptr<Backend> open_cuda(const std::string& place, const mesh::Topology& topology);
 
 } // namespace foregather::backend

@@ -8,6 +8,8 @@ namespace foregather::backend {
 
 bool cuda_built() { return false; }
 
+Needs cuda_needs() { return {}; }
+
 bool cuda_usable(std::string& why_not) {
     why_not = "this build has no CUDA backend";
     return false;

@@ -17,6 +17,17 @@
 
 namespace foregather::backend {
 
+// What a kind asks of whoever lays out memory for it: known without opening a device.
+struct Needs {
+    base::Bytes arena_alignment{1};  // units' parts and slots begin at multiples of it
+    base::Elements row_multiple = 1; // Kernels::row_multiple()
+    base::Bytes scratch{};           // of a rank's kernels
+    bool host_memory = true;         // Device::host_memory()
+    base::Bytes memory{};            // of a rank's device; 0: the node's, or unknown
+};
+// threads: of a rank, on the host.
+Needs needs_of(const std::string& kind, int threads);
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -40,6 +51,9 @@ public:
     std::string why;                // why this kind was chosen
     std::string why_product;        // why these product kernels were
     std::vector<std::string> notes; // what the user should be told, the same on every rank
+    // Environment variables that override or defeat a key: one sentence each, for
+    // output.environment.
+    std::vector<std::string> overrides;
 };
 
 // Chooses the kind that the deck asks for; `place` begins messages: "score.deck:9: device.kind".

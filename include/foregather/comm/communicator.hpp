@@ -4,10 +4,11 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include <foregather/base/view.hpp>
-#include <foregather/device/stream.hpp>
+#include <foregather/device/device.hpp>
 
 namespace foregather::comm {
 
@@ -23,6 +24,13 @@ public:
     // What a gather of these brings to this rank from others, and none of its node has already.
     virtual base::Bytes brings(base::ConstSlab shard, base::Slab full) const {
         return full.bytes() - shard.bytes();
+    }
+
+    // Memory of `device` for shards and slots of these gathers, counted among the device's. Errors
+    // as Device::allocate().
+    virtual std::unique_ptr<device::Memory> allocate(device::Device& device, base::Bytes size,
+                                                     const std::string& purpose) {
+        return device.allocate(size, purpose);
     }
 
     // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full`
