@@ -9,7 +9,7 @@
 #include <foregather/deck/ledger.hpp>
 #include <foregather/mesh/watch.hpp>
 
-#include "limits.hpp"
+#include "measure.hpp"
 #include "pass_loop.hpp"
 #include "paths.hpp"
 #include "provenance.hpp"
@@ -51,7 +51,6 @@ private:
     void prepare();
     void lay_out_results();
     void load();
-    void measure();
     base::Status finish();
     RunFacts account(const io::Summary& summary);
     base::Status close_ledger(const RunFacts& facts, const io::Table& spans);
@@ -262,34 +261,9 @@ void ScoreRun::load() {
     figures_.calls[phase_load] = 1;
 }
 
-void ScoreRun::measure() {
-    take(figures_, source_->figures());
-    figures_.waited = source_->waited();
-    figures_.freed = source_->freed();
-    figures_.threads = backend_->device().facts().threads;
-    if (const auto product_s = backend_->kernels().product_seconds()) {
-        figures_.seconds[phase_product] =
-            (*product_s - product_s_before_) / static_cast<double>(figures_.threads);
-        figures_.calls[phase_product] = figures_.calls[phase_compute];
-    }
-    figures_.threads_seen = backend_->threads_seen(*compute_);
-    figures_.peak_host_bytes = peak_host_bytes();
-    figures_.proportional_bytes = proportional_bytes();
-    figures_.device_bytes = backend_->device().allocated().count;
-    figures_.bytes_read = inputs_.weights->bytes_read();
-    figures_.bytes_written = results_->bytes_written();
-    figures_.longest_silence_s = watch_->longest_silence_s();
-    figures_.longest_standstill_s = watch_->longest_standstill_s();
-    if (const comm::Communicator* c = home_->communicator()) {
-        figures_.bytes_received = c->bytes_received().count;
-        figures_.longest_gather_s = c->longest_gather_s();
-        figures_.gather_bytes_per_s =
-            c->busy_s() > 0 ? static_cast<double>(c->bytes_received().count) / c->busy_s() : 0;
-    }
-}
-
 RunFacts ScoreRun::account(const io::Summary& summary) {
-    measure();
+    measure(figures_, {*backend_, *source_, home_->communicator(), *compute_, *inputs_.weights,
+                       *results_, *watch_, product_s_before_, offload_});
     RunFacts facts{deck_,
                    inputs_,
                    topology_,

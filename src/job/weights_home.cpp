@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include <foregather/comm/host_memory.hpp>
 #include <foregather/shard/load.hpp>
 
 #include "limits.hpp"
@@ -20,9 +21,15 @@ WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
         return;
     }
     if (moves(transport)) {
-        communicator_ = backend.gather_communicator(topology, comm);
+        communicator_ = transport.name == host_memory_transport
+                            ? comm::make_host_memory_copies(backend.device())
+                            : backend.gather_communicator(topology, comm);
         gather_ = backend.device().stream("gather", device::Priority::high);
         open_gathers(topology, layout.slots);
+        if (offload_ && transport.name != host_memory_transport) {
+            copy_ = backend.device().stream("copy", device::Priority::high);
+            stages_memory_ = allocate(2 * plan_.largest_part, "parts on their way to gathers");
+        }
     }
     if (!window_) {
         const std::string purpose = "this rank's weights";
@@ -31,7 +38,11 @@ WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
     }
 }
 
-WeightsHome::~WeightsHome() { gather_.reset(); }
+// The last copies wait for gathers, which are there as long as the stream of the copies.
+WeightsHome::~WeightsHome() {
+    gather_.reset();
+    copy_.reset();
+}
 
 void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) {
     together_ = topology.shard_size();
@@ -107,10 +118,15 @@ void WeightsHome::load(io::WeightsFile& file) {
 
 schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& options) {
     if (communicator_) {
+        schedule::StagedParts::Stages stages;
+        if (copy_) {
+            stages = {{stages_memory_->data(), 2 * plan_.largest_part, type_}, copy_.get()};
+        }
         source_ = std::make_unique<schedule::Prefetcher>(
             options, chain_.units, plan_,
             schedule::Prefetcher::GatherMemory{
-                [this](base::UnitId unit) { return base::ConstSlab(part_of(unit)); }, slots_},
+                [this](base::UnitId unit) { return base::ConstSlab(part_of(unit)); }, slots_,
+                stages},
             *communicator_, backend_.device(), *gather_);
         return *source_;
     }

@@ -69,6 +69,8 @@ private:
     std::unique_ptr<mesh::SharedWindow> slots_window_;
     std::unique_ptr<device::Memory> slots_memory_; // unless they are in the window
     base::Slab slots_;
+    std::unique_ptr<device::Memory> stages_memory_; // of parts that come from host memory
+    std::unique_ptr<device::Stream> copy_;
     std::unique_ptr<device::Stream> gather_;
     std::unique_ptr<schedule::TimedSource> source_;
 };
