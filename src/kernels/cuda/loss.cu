@@ -173,7 +173,7 @@ __device__ void add_sums(const RowPart& row, State& state, Elements s, FoldShare
 
 // Takes the logits of ids first_id .. first_id + n of each row into the state. Whatever is not
 // finite among them makes the sum NaN: infinity - infinity is one, and exp keeps one.
-__global__ void __launch_bounds__(fold_threads)
+__global__ void __launch_bounds__(fold_threads, 2)
     fold_logits_kernel(const float* logits, int n, Elements first_id, const std::int32_t* targets,
                        State state) {
     auto& shared = block_shared<FoldShared>();

@@ -97,9 +97,10 @@ void launch(const char* name, void (*kernel)(P...), const Shape& shape, const Wo
         }
     }
     const emulation::Grid grid{name, shape.grid, shape.block, shape.shared_bytes};
+    const emulation::Order order = emulation::order_of_environment();
     const cudaError_t rc =
         emulation::enqueue_kernel(name, device::cuda_stream(stream), std::move(touches), [=] {
-            emulation::run_grid(grid, emulation::order_of_environment(), [&] { kernel(args...); });
+            emulation::run_grid(grid, order, [&] { kernel(args...); });
         });
     device::check(rc, std::string("launch ") + name);
 }
