@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// How each function of the test double of the CUDA runtime begins and ends: counted, made to fail
+// if a test wants it, refused on a failed device, its error remembered. Tests only.
+#pragma once
+
+#include <utility>
+
+#include "engine.hpp"
+#include "ledger.hpp"
+
+namespace foregather::emulation {
+
+// Remembers an error for cudaGetLastError and returns it.
+cudaError_t remembered(cudaError_t error);
+
+// A call that needs no device. `injected` is what it returns where a test makes it fail.
+template <typename Body>
+cudaError_t call_anywhere(const char* function, cudaError_t injected, Body body) {
+    if (fails_now(function)) {
+        return remembered(injected);
+    }
+    Engine& the = engine();
+    Lock lock(the.mutex);
+    return remembered(body(the, lock));
+}
+
+// A call that needs the thread's device, which must not have failed.
+template <typename Body>
+cudaError_t call_on_device(const char* function, cudaError_t injected, Body body) {
+    return call_anywhere(function, injected, [&](Engine& the, Lock& lock) {
+        const cudaError_t error = usable(the, current_device());
+        return error == cudaSuccess ? body(the, lock) : error;
+    });
+}
+
+// A call on a stream of the thread.
+template <typename Body>
+cudaError_t call_on_stream(const char* function, cudaError_t injected, cudaStream_t handle,
+                           Body body) {
+    return call_on_device(function, injected, [&](Engine& the, Lock& lock) {
+        const auto stream = find_stream(the, handle, function);
+        if (!stream) {
+            return handle == cudaStreamPerThread ? cudaErrorNotSupported
+                                                 : cudaErrorInvalidResourceHandle;
+        }
+        const cudaError_t error = usable(the, stream->device);
+        return error == cudaSuccess ? body(the, lock, *stream) : error;
+    });
+}
+
+} // namespace foregather::emulation
