@@ -48,4 +48,20 @@ cudaError_t call_on_stream(const char* function, cudaError_t injected, cudaStrea
     });
 }
 
+// For the libraries above the runtime: submits an operation of theirs on a stream of the thread's
+// device.
+inline cudaError_t submit_on(cudaStream_t handle, const std::string& name,
+                             const std::vector<Touch>& touches, std::function<void()> body) {
+    Engine& the = engine();
+    const Lock lock(the.mutex);
+    if (const cudaError_t error = usable(the, current_device()); error != cudaSuccess) {
+        return error;
+    }
+    const auto stream = find_stream(the, handle, name.c_str());
+    if (!stream || stream->device != current_device()) {
+        return cudaErrorInvalidResourceHandle;
+    }
+    return submit(the, *stream, name, touches, std::move(body));
+}
+
 } // namespace foregather::emulation
