@@ -98,9 +98,7 @@ TEST_P(Delays, ARightPipelineHasNothingToReport) {
 
 // Each use reads what another stream gathers, and each gather but the first two overwrites what
 // another stream reads: so many reports, not more and not fewer.
-TEST_P(Delays, EachMissingWaitIsReported) {
-    EXPECT_EQ(races_of(Fault::no_wait_gathered), uses);
-}
+TEST_P(Delays, EachMissingWaitIsReported) { EXPECT_EQ(races_of(Fault::no_wait_gathered), uses); }
 
 TEST_P(Delays, EachSlotOverwrittenTooEarlyIsReported) {
     EXPECT_EQ(races_of(Fault::no_wait_free), uses - 2);

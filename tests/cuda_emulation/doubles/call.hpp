@@ -48,6 +48,10 @@ cudaError_t call_on_stream(const char* function, cudaError_t injected, cudaStrea
     });
 }
 
+// Fresh device memory for the thread's device, and back; errors as cudaMalloc and cudaFree have.
+cudaError_t allocate_device(void** address, std::size_t bytes, std::size_t alignment);
+cudaError_t free_device(void* address, const char* function);
+
 // For the libraries above the runtime: submits an operation of theirs on a stream of the thread's
 // device.
 inline cudaError_t submit_on(cudaStream_t handle, const std::string& name,

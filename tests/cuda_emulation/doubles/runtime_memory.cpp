@@ -18,7 +18,8 @@ constexpr std::size_t alignment = 512; // cudaMalloc promises 256 at least
 constexpr std::size_t freed_remembered = 4096;
 constexpr int fresh = 0xFF; // as fp32, bf16 and fp64 a NaN
 
-cudaError_t allocate(Engine& the, void** address, std::size_t bytes, Place place) {
+cudaError_t allocate(Engine& the, void** address, std::size_t bytes, Place place,
+                     std::size_t aligned = alignment) {
     *address = nullptr;
     if (bytes == 0) {
         return cudaSuccess;
@@ -28,7 +29,7 @@ cudaError_t allocate(Engine& the, void** address, std::size_t bytes, Place place
         return cudaErrorMemoryAllocation;
     }
     void* data = nullptr;
-    if (::posix_memalign(&data, alignment, bytes) != 0) {
+    if (::posix_memalign(&data, aligned, bytes) != 0) {
         return cudaErrorMemoryAllocation;
     }
     std::memset(data, fresh, bytes);
@@ -290,3 +291,21 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 } // extern "C"
+
+namespace foregather::emulation {
+
+cudaError_t allocate_device(void** address, std::size_t bytes, std::size_t aligned) {
+    Engine& the = engine();
+    const Lock lock(the.mutex);
+    const cudaError_t error = usable(the, current_device());
+    return error == cudaSuccess ? allocate(the, address, bytes, Place::device, aligned) : error;
+}
+
+cudaError_t free_device(void* address, const char* function) {
+    Engine& the = engine();
+    Lock lock(the.mutex);
+    const cudaError_t error = usable(the, current_device());
+    return error == cudaSuccess ? release(lock, the, address, Place::device, function) : error;
+}
+
+} // namespace foregather::emulation
