@@ -187,7 +187,7 @@ TEST_F(Nccl, ACallInProgressIsNotYetOnItsStream) {
     const cudaEvent_t gathered = new_event();
     EXPECT_EQ(ncclAllGather(shard, whole, 4, ncclFloat, comm, stream), ncclInProgress);
     EXPECT_EQ(cudaEventRecord(gathered, stream), cudaSuccess); // too early
-    EXPECT_EQ(counted("reports.IN PROGRESS"), 1);
+    EXPECT_EQ(counted("reports.IN_PROGRESS"), 1);
     EXPECT_EQ(poll(comm), ncclSuccess);
     EXPECT_EQ(cudaEventRecord(gathered, stream), cudaSuccess);
     EXPECT_EQ(counted("reports"), 1);
