@@ -145,6 +145,12 @@ TEST(Checker, LooksAtExactBytes) {
     EXPECT_EQ(counted("reports.RACE"), 1);
     EXPECT_EQ(enqueue_kernel("reader", a, {reads(data, 4)}, [] {}), cudaSuccess);
     EXPECT_EQ(counted("reports.RACE"), 1) << "two that read do not conflict";
+    float* whole = new_floats(8);
+    EXPECT_EQ(enqueue_kernel("whole", a, {writes(whole, 8)}, [] {}), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+    EXPECT_EQ(enqueue_kernel("first", b, {reads(whole, 1)}, [] {}), cudaSuccess);
+    EXPECT_EQ(enqueue_kernel("others", a, {writes(whole + 1, 7)}, [] {}), cudaSuccess);
+    EXPECT_EQ(counted("reports.RACE"), 1) << "the bytes beside those that were read are free";
 }
 
 TEST(Checker, AnEventOrdersWhatWasBeforeItAlone) {
