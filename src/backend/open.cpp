@@ -154,6 +154,11 @@ std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::str
     auto backend =
         choice.kind == "cuda" ? open_cuda(place, topology) : open_host(section, topology, control);
     backend->why = choice.why;
+    const Needs needs = needs_of(choice.kind, 1);
+    if (backend->kernels().row_multiple() != needs.row_multiple ||
+        backend->device().host_memory() != needs.host_memory) {
+        base::fail("the " + choice.kind + " backend is not what its memory is planned for");
+    }
     return backend;
 }
 
