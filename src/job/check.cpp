@@ -76,6 +76,19 @@ std::string memory_text(const MemoryPlan& plan, const Layout& layout, const back
     return text;
 }
 
+std::string smaller_group_text(const Inputs& inputs, const Layout& layout, int depth,
+                               const Work& work) {
+    const int smaller =
+        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
+                                 work, layout.per_node, node_memory());
+    if (smaller == 0) {
+        return "";
+    }
+    return "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
+           (smaller == 1 ? "no gathers are needed then\n"
+                         : "gathers then stay among fewer ranks\n");
+}
+
 std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) {
     const std::vector<base::UnitId> uses = inputs.chain.unit_order();
     std::vector<std::string> names;
@@ -173,14 +186,7 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     text += work_text(inputs.packs, to_do, passes);
     text += memory_text(plan, layout, needs);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
-    const int smaller =
-        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group,
-                                 depth.units, work, layout.per_node, node_memory());
-    if (smaller > 0) {
-        text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
-                (smaller == 1 ? "no gathers are needed then\n"
-                              : "gathers then stay among fewer ranks\n");
-    }
+    text += smaller_group_text(inputs, layout, depth.units, work);
     std::vector<std::string> depth_notes;
     if (moves(transport)) {
         text += schedule_text(inputs, passes, depth.units);
