@@ -3,6 +3,8 @@
 // it side by side, unit by unit.
 #include "weights_home.hpp"
 
+#include <cstdio>
+
 #include <optional>
 
 #include <foregather/comm/host_memory.hpp>
@@ -47,7 +49,10 @@ WeightsHome::~WeightsHome() {
             if (stream != nullptr) {
                 stream->sync();
             }
-        } catch (const std::exception&) { // a stream has failed: whoever waited for it has told
+        } catch (const std::exception& error) {
+            if (std::uncaught_exceptions() == exceptions_at_start_) { // else it is told by now
+                std::fprintf(stderr, "foregather: at the end of the run: %s\n", error.what());
+            }
         }
     }
     gather_.reset(); // the last copies wait for gathers: after these

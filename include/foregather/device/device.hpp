@@ -66,9 +66,10 @@ public:
     // time may be asked for until two marks after the one before it. Does not block.
     virtual void mark_time(Stream& /*stream*/) {}
     // Called again and again by whoever waits on the host for an event or a stream of this device,
-    // on the waiting thread: looks for errors and time limits that the device itself would never
-    // report, and throws. For devices whose streams have no thread that could.
-    virtual void look_while_waiting(std::function<void()> /*look*/) {}
+    // on the waiting thread, as long as it lives: looks for errors and time limits that the device
+    // itself would never report, and throws. For devices whose streams have no thread that could.
+    using Look = std::function<void()>;
+    virtual void look_while_waiting(const std::shared_ptr<Look>& /*look*/) {}
     virtual Facts facts() const = 0;
     // Can the host read and write memory of allocate() where it lies?
     virtual bool host_memory() const = 0;

@@ -107,6 +107,7 @@ private:
     std::deque<Gather> running_;
     std::vector<std::unique_ptr<device::Event>> spare_;
     std::int64_t ended_ = 0;
+    std::shared_ptr<device::Device::Look> look_;
 };
 
 NcclCommunicator::NcclCommunicator(MPI_Comm group, device::Device& device,
@@ -139,7 +140,8 @@ NcclCommunicator::NcclCommunicator(MPI_Comm group, device::Device& device,
         drain(first);
         throw;
     }
-    device_.look_while_waiting([this] { look(); });
+    look_ = std::make_shared<device::Device::Look>([this] { look(); });
+    device_.look_while_waiting(look_);
 }
 
 // What was enqueued behind the aborted gather ends too.

@@ -64,7 +64,7 @@ private:
 struct Gpu {
     EventPool events;
     std::unique_ptr<EventClock> clock;
-    std::vector<std::function<void()>> looks; // Device::look_while_waiting()
+    mutable std::vector<std::weak_ptr<Device::Look>> looks; // of Device::look_while_waiting()
 
     // Calls done(), then the looks, with short sleeps between, until it is true; at least once.
     void wait_until(const std::function<bool()>& done) const;

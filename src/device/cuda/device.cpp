@@ -49,8 +49,8 @@ public:
     bool host_memory() const override { return false; }
     std::int64_t now_ns() const override { return steady_now_ns(); }
     void mark_time(Stream& stream) override { gpu_.clock->mark(cuda_stream(stream)); }
-    void look_while_waiting(std::function<void()> look) override {
-        gpu_.looks.push_back(std::move(look));
+    void look_while_waiting(const std::shared_ptr<Look>& look) override {
+        gpu_.looks.push_back(look);
     }
     Facts facts() const override { return facts_; }
 
@@ -161,7 +161,9 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
 
 std::vector<std::string> gpus_out_of_reach(int ordinal, const std::vector<std::string>& others) {
     std::vector<std::string> far;
-    for (int seen = 0; seen < visible_gpus().count; ++seen) {
+    int visible = 0;
+    check(cudaGetDeviceCount(&visible), "count the GPUs");
+    for (int seen = 0; seen < visible; ++seen) {
         const std::string address = gpu_address(seen);
         if (seen == ordinal || std::find(others.begin(), others.end(), address) == others.end()) {
             continue;

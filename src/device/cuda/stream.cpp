@@ -139,8 +139,11 @@ void Gpu::wait_until(const std::function<bool()>& done) const {
 }
 
 void Gpu::look() const {
+    std::erase_if(looks, [](const auto& look) { return look.expired(); });
     for (const auto& each : looks) {
-        each();
+        if (const auto look = each.lock()) {
+            (*look)();
+        }
     }
 }
 

@@ -140,11 +140,12 @@ TEST_F(CudaDeviceTest, MarksThatNobodyReadDoNotBreakTheClock) {
 
 TEST_F(CudaDeviceTest, WhoeverWaitsLooksForErrors) {
     int looked = 0;
-    device_->look_while_waiting([&] {
+    auto look = std::make_shared<Device::Look>([&] {
         if (++looked == 3) {
             base::fail("what was looked for");
         }
     });
+    device_->look_while_waiting(look);
     const auto stream = device_->stream("compute", Priority::normal);
     stream->sync();
     EXPECT_EQ(looked, 1) << "once even where there is nothing to wait for";
@@ -153,8 +154,10 @@ TEST_F(CudaDeviceTest, WhoeverWaitsLooksForErrors) {
               [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, nullptr),
           "enqueue a slow function");
     EXPECT_THROW(stream->sync(), base::Error);
+    look.reset();
     looked = 100;
     stream->sync();
+    EXPECT_EQ(looked, 100) << "whoever has gone does not look";
 }
 
 TEST_F(CudaDeviceTest, StreamsAndEventsOfAnotherDeviceAreRefused) {
