@@ -3,10 +3,12 @@
 # Runs the tests that `make` built, all or one kind of them, and counts them: the last line is the count.
 # It decides neither what is tested nor how programs are built; `make check` and its kin call it.
 #
-#   tests/run.sh [all|unit|mpi|self|golden|tools|link]    all: without link, which needs root
+#   tests/run.sh [all|unit|mpi|self|golden|tools|emulated|link]
+#           all: without emulated, which needs CUDA's headers and minutes, and link, which needs root
 #   BUILD   folder of the test programs (build/release-host)
 #   RANKS   sizes to run the MPI tests at ("1 2 3 4"); with fewer than these, tests may skip at all of them
 #   VENV    Python packages for golden, tools and link (.venv);   PYTHON  any Python 3, for counting (python3)
+#   CUDA_MISSING  what of CUDA's headers was not found: emulated then skips
 #   MPIRUN  (mpirun);   LIMIT  seconds that one program may take (600)
 set -u
 export LC_ALL=C
@@ -170,6 +172,24 @@ python_tests() { # NAME FOLDER...
     sed -nE 's/^SKIPPED \[[0-9]+\] [^ ]*: /      skipped: /p' "$logs/$name.log" | sort -u
 }
 
+# The CUDA backend on doubles of its libraries: kernels, the doubles themselves, the whole program; then what of
+# the backend's code all of these together have executed.
+emulated() {
+    local emu=$build/emulated right
+    if [ -n "${CUDA_MISSING-}" ]; then
+        skipped=$((skipped + 1))
+        echo "skip  emulated: not found: $CUDA_MISSING"
+        return
+    fi
+    find "$emu" -name '*.gcda' -delete
+    part kernels "$emu/kernel_tests" --gtest_output="xml:$logs/kernels.xml"
+    at_all_sizes doubles "$emu/double_tests"
+    limit=${LIMIT:-3600} FOREGATHER=$PWD/$emu/foregather python_tests emulated tests/emulated \
+        -n $(($(nproc) + 1)) --dist loadfile
+    "$venv/bin/python" tests/emulated/coverage.py "$emu" > "$logs/caught" 2>&1 && right=1 || right=0
+    verdict "emulated: what the CUDA backend's code has executed: $(tail -n 1 "$logs/caught")" "$right"
+}
+
 run() {
     case $1 in
     unit) part unit "$build/unit_tests" --gtest_output="xml:$logs/unit.xml" ;;
@@ -181,10 +201,11 @@ run() {
         python_tests clock "${by_the_clock[@]}"
         ;;
     tools) limit=${LIMIT:-3600} python_tests tools tests/tools -n "$(nproc)" --dist loadfile ;;
+    emulated) emulated ;;
     link) python_tests link tests/link ;;
     all) for kind in unit mpi self tools golden; do run "$kind"; done ;;
     *)
-        echo "usage: tests/run.sh [all|unit|mpi|self|golden|tools|link]" >&2
+        echo "usage: tests/run.sh [all|unit|mpi|self|golden|tools|emulated|link]" >&2
         exit 2
         ;;
     esac
@@ -192,5 +213,5 @@ run() {
 
 run "${1:-all}"
 echo "$passed passed, $failed failed, $skipped skipped"
-# That no test ran is a failure, but where hosts cannot be made the tests of link say so.
-[ "$failed" = 0 ] && { [ "$passed" -gt 0 ] || { [ "${1:-all}" = link ] && [ "$skipped" -gt 0 ]; }; }
+# That no test ran is a failure, but where hosts cannot be made, or CUDA's headers are not there, it is said.
+[ "$failed" = 0 ] && { [ "$passed" -gt 0 ] || { [[ ${1:-all} =~ ^(link|emulated)$ ]] && [ "$skipped" -gt 0 ]; }; }

@@ -24,8 +24,6 @@ public:
     kernels::Kernels& kernels() override { return *kernels_; }
     std::string transport() const override { return "nccl"; }
     bool can_share() const override { return false; }
-    // Parts and slots of whole pages, so that either arena can become one symmetric window.
-    base::Bytes arena_alignment() const override { return {4096}; }
     std::unique_ptr<comm::Communicator>
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
         return comm::make_nccl_communicator(
@@ -89,6 +87,15 @@ bool cuda_built() { return true; }
 std::string cuda_versions() {
     return device::cuda_built_with() + ", NCCL " + comm::nccl_built_with() + ", cuBLASLt " +
            kernels::cublaslt_built_with();
+}
+
+Needs cuda_needs() {
+    // Parts and slots of whole pages, so that either arena can become one symmetric window.
+    return {.arena_alignment = {4096},
+            .row_multiple = kernels::cuda_row_multiple(),
+            .scratch = kernels::cuda_scratch_bytes(),
+            .host_memory = false,
+            .memory = device::gpu_memory()};
 }
 
 FoundGpu find_gpu(int local_rank) {

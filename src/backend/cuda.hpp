@@ -13,6 +13,9 @@ bool cuda_built();
 // "13.0, NCCL 2.28.9, cuBLASLt 13.1.0": what it was built with. Loads nothing.
 std::string cuda_versions();
 
+// What a rank on a GPU needs beside weights and activations; arenas begin at whole pages.
+Needs cuda_needs();
+
 // Has this process a GPU to compute on, if it is the local_rank-th of its node? If not, why_not.
 struct FoundGpu {
     int ordinal = -1;

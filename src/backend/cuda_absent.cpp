@@ -10,6 +10,8 @@ bool cuda_built() { return false; }
 
 std::string cuda_versions() { return "not built in"; }
 
+Needs cuda_needs() { return {}; }
+
 FoundGpu find_gpu(int /*local_rank*/) { return {-1, "", "this build has no CUDA backend"}; }
 
 std::unique_ptr<Backend> open_cuda(const deck::DeviceSection& /*section*/, const FoundGpu& gpu,

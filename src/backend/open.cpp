@@ -67,9 +67,9 @@ ChosenProducts agree_on_products(const std::string& asked, const mesh::Control& 
     return {{fastest.library, level}, "measured as the fastest with these vectors"};
 }
 
-// What a user may have meant for products that are made otherwise.
-std::vector<std::string> notes_on(const ChosenProducts& products, const std::string& level_name) {
-    std::vector<std::string> notes;
+// Variables that decide which product kernels run, or that a user may have meant to.
+void look_at_variables(const ChosenProducts& products, Backend& backend) {
+    const std::string level_name = backend.kernels().product_name();
     const auto is_set = [](const char* variable) {
         const char* value = std::getenv(variable);
         return value != nullptr && *value != '\0';
@@ -78,12 +78,17 @@ std::vector<std::string> notes_on(const ChosenProducts& products, const std::str
     for (const auto& [variable, reads] :
          {std::pair{"OPENBLAS_CORETYPE", products.choice.library == "openblas"},
           std::pair{"ONEDNN_MAX_CPU_ISA", onednn}, std::pair{"DNNL_MAX_CPU_ISA", onednn}}) {
-        if (is_set(variable) && !reads) {
-            notes.push_back(std::string(variable) + " is set and has no effect: products are by " +
-                            level_name + " (device.products)");
+        if (is_set(variable) && reads) {
+            backend.overrides.push_back(std::string(variable) + " = " + std::getenv(variable) +
+                                        " overrides which kernels device.products chooses: "
+                                        "products are by " +
+                                        level_name);
+        } else if (is_set(variable)) {
+            backend.notes.push_back(std::string(variable) +
+                                    " is set and has no effect: products are by " + level_name +
+                                    " (device.products)");
         }
     }
-    return notes;
 }
 
 std::unique_ptr<Backend> open_host(const deck::DeviceSection& section,
@@ -96,7 +101,7 @@ std::unique_ptr<Backend> open_host(const deck::DeviceSection& section,
             products.choice);
     });
     backend->why_product = products.why;
-    backend->notes = notes_on(products, backend->kernels().product_name());
+    look_at_variables(products, *backend);
     return backend;
 }
 
@@ -152,6 +157,10 @@ int compute_threads(int asked, int node_cores, int ranks_on_node) {
 }
 
 std::string cuda_text() { return cuda_versions(); }
+
+Needs needs_of(const std::string& kind, int threads) {
+    return kind == "cuda" ? cuda_needs() : Needs{.scratch = threads * kernels::host_scratch_bytes};
+}
 
 std::string built() { return cuda_built() ? "host, cuda" : "host"; }
 

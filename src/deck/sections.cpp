@@ -65,6 +65,11 @@ constexpr Row rows[] = {
      "fastest on such a processor, if all ranks can load it (oneDNN from AVX2 on), else "
      "openblas. Another library gives other bits."},
 
+    {"device.tf32", [](Sections& s) -> Field { return &s.device.tf32; }, boolean(), "", "score",
+     optional, Mark::identity,
+     "Let fp32 products on cuda round what they multiply to TF32 (10 bits of mantissa): faster, "
+     "other bits."},
+
     {"mesh.shard", [](Sections& s) -> Field { return &s.mesh.shard; }, whole(0, most_int), "ranks",
      "all", optional, Mark::told,
      "Ranks that hold one copy of the weights between them; 0: all. It must divide the number "
@@ -86,6 +91,11 @@ constexpr Row rows[] = {
      byte_size(0, most), "bytes", "score", optional, Mark::told,
      "Hard limit of a rank's memory for gathered weights; 0: none. fsdp.forward_prefetch is "
      "clamped to what fits; where not even one unit fits, the job is refused."},
+
+    {"fsdp.offload", [](Sections& s) -> Field { return &s.fsdp.offload; }, one_of("none params"),
+     "", "score", optional, Mark::told,
+     "params: on cuda keep each rank's part of the weights in host memory and copy it up one unit "
+     "ahead of its gather; refused on the host, where it is already. Changes no bit."},
 
     {"comm.transport", [](Sections& s) -> Field { return &s.comm.transport; },
      one_of("auto mpi shared nccl"), "", "all", optional, Mark::told,
@@ -147,6 +157,10 @@ constexpr Row rows[] = {
      "at the start where that could not be."},
     {"output.log", [](Sections& s) -> Field { return &s.output.log; }, path_or_none(), "", "all",
      optional, Mark::free, "Progress as JSON lines in this file, one object a line; empty: none."},
+    {"output.environment", [](Sections& s) -> Field { return &s.output.environment; },
+     one_of("warn strict"), "", "all", optional, Mark::free,
+     "What to do about an environment variable that overrides or defeats a key: tell it, or refuse "
+     "the job with all of them."},
 };
 
 } // namespace

@@ -137,7 +137,10 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
     const ParamType param = choose_param_type(s.fsdp.param_dtype, device.kind, *inputs.weights);
-    const shard::ArenaPlan arena(inputs.chain.units, layout.group);
+    const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
+    const backend::Needs needs = backend::needs_of(device.kind, threads);
+    const bool offload = choose_offload(deck, needs);
+    const shard::ArenaPlan arena = arena_plan(inputs.chain, layout.group, needs, param.type);
     const mesh::WindowSpace space = mesh::window_space();
     const bool host = device.kind == "host";
     const GroupFacts group{layout.group, layout.per_node % layout.group == 0, layout.per_node,
@@ -145,14 +148,13 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const int groups = std::max(layout.per_node / layout.group, 1);
     const Transport transport =
         choose_transport(deck, host ? "mpi" : "nccl", host, group,
-                         groups * base::bytes_of(arena.whole_elements, param.type));
-    const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
-    const Depth depth = choose_depth(deck, inputs.chain, layout.group, transport, param.type);
-    const Work work{inputs.packs, s.score, threads, param.type};
+                         groups * base::bytes_of(arena.whole_elements, param.type), offload);
+    const Depth depth = choose_depth(deck, inputs.chain, arena, transport, param.type);
+    const Work work{inputs.packs, s.score, threads, param.type, needs, offload};
     const MemoryPlan plan =
         plan_memory(inputs.config, inputs.chain, layout.group, transport, depth.units, work);
     deck::Ledger ledger(deck);
-    settle_before(ledger, deck, transport, inputs, depth);
+    settle_before(ledger, deck, transport, inputs, depth, device.kind);
     ledger.refuse_if_strict();
 
     const std::int64_t to_do = std::ssize(packs_to_do(resume, results.packs));

@@ -41,6 +41,7 @@ struct RankFigures { // trivially copyable: it travels as bytes
     std::array<char, 200> reason{};
     std::int64_t packs = 0, tokens = 0, scored = 0, head_rows = 0;
     std::int64_t peak_host_bytes = 0, proportional_bytes = 0, device_bytes = 0;
+    std::int64_t bytes_copied_up = 0; // of its own weights, from host memory
     std::int64_t bytes_read = 0, bytes_received = 0, bytes_written = 0;
     std::int64_t threads = 0, threads_seen = 0, allocations_while_running = 0;
     double longest_gather_s = 0, longest_silence_s = 0, longest_standstill_s = 0;

@@ -8,10 +8,8 @@
 #include <cstdio>
 
 #include <foregather/base/error.hpp>
-#include <foregather/kernels/host_kernels.hpp>
 #include <foregather/model/transformer.hpp>
 #include <foregather/schedule/schedule.hpp>
-#include <foregather/shard/layout.hpp>
 
 #include "limits.hpp"
 #include "row_results.hpp"
@@ -61,7 +59,8 @@ std::string in_words(base::Bytes bytes) {
 }
 
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
-                           bool can_share, const GroupFacts& group, base::Bytes whole_weights) {
+                           bool can_share, const GroupFacts& group, base::Bytes whole_weights,
+                           bool offload) {
     const std::string& asked = deck.sections().comm.transport;
     const std::string place = deck.where("comm.transport") + " = " + asked + ": ";
     if (asked != "auto" && asked != copying_transport && !(asked == "shared" && can_share)) {
@@ -83,7 +82,9 @@ Transport choose_transport(const deck::Deck& deck, const std::string& copying_tr
         base::refuse(place + against + "; use comm.transport = " + copying_transport + " or auto");
     }
     if (group.ranks == 1) {
-        return {"none", "one rank holds all weights: nothing is gathered"};
+        return offload
+                   ? Transport{host_memory_transport, "one rank holds all weights, in host memory"}
+                   : Transport{"none", "one rank holds all weights: nothing is gathered"};
     }
     if (asked == "auto" && against.empty()) {
         return {"shared", "all ranks of a shard group are on one node"};
@@ -98,6 +99,46 @@ bool moves(const Transport& transport) {
 std::string why_nothing_moves(const Transport& transport) {
     return transport.name == "none" ? "one rank holds all weights: nothing is gathered"
                                     : "shared weights are read where they lie: nothing is gathered";
+}
+
+shard::ArenaPlan arena_plan(const model::Chain& chain, int ranks, const backend::Needs& needs,
+                            base::DType weights) {
+    return {chain.units, ranks,
+            std::max(shard::alignment, needs.arena_alignment.count / base::size_of(weights))};
+}
+
+bool choose_offload(const deck::Deck& deck, const backend::Needs& needs) {
+    const std::string& asked = deck.sections().fsdp.offload;
+    if (asked != "none" && needs.host_memory) {
+        base::refuse(deck.where("fsdp.offload") + " = " + asked +
+                     ": they are there already, since the host computes; use fsdp.offload = none, "
+                     "or device.kind = cuda");
+    }
+    return asked != "none";
+}
+
+base::Bytes MemoryPlan::on_device() const {
+    base::Bytes sum;
+    for (const Row& row : rows) {
+        sum += row.bytes - row.on_host;
+    }
+    return sum;
+}
+
+void refuse_beyond_device(const MemoryPlan& plan, const device::Facts& facts) {
+    if (facts.memory.count == 0 || plan.on_device() <= facts.memory) {
+        return;
+    }
+    std::string text = "a rank needs " + in_words(plan.on_device()) + " of its device's memory, " +
+                       facts.name + " has " + in_words(facts.memory) + ":";
+    for (const MemoryPlan::Row& row : plan.rows) {
+        if (row.bytes > row.on_host) {
+            text +=
+                "\n  " + row.name + ": " + in_words(row.bytes - row.on_host) + ", " + row.detail;
+        }
+    }
+    base::refuse(text + "\n  use more ranks, a larger mesh.shard, fsdp.offload = params, smaller "
+                        "batch.tokens or a smaller fsdp.forward_prefetch");
 }
 
 base::Bytes MemoryPlan::total() const {
@@ -130,43 +171,59 @@ MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& cha
     const PackPlan& packs = work.packs;
     const model::HeadWants wants = head_wants(work.asked);
     const base::DType weights = work.weights;
-    const shard::ArenaPlan arena(chain.units, ranks);
+    const shard::ArenaPlan arena = arena_plan(chain, ranks, work.needs, weights);
     MemoryPlan plan;
     const auto held = [&](base::Elements n) { return base::bytes_of(n, weights); };
     const std::string parts = std::string(base::name_of(weights)) + ", " +
                               std::to_string(chain.units.size()) + " units over " +
                               std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
-    plan.rows.push_back(
-        {"weights", held(arena.shard_elements),
-         parts + (transport.name == "shared" ? ", this rank's part of one window" : "")});
+    const base::Bytes shard = held(arena.shard_elements);
+    plan.rows.push_back({"weights", shard,
+                         parts + (transport.name == "shared" ? ", this rank's part of one window"
+                                  : work.offload             ? ", in host memory"
+                                                             : ""),
+                         work.offload ? shard : base::Bytes{}});
     if (moves(transport)) {
         plan.slots = schedule::Schedule(chain.unit_order(), 1, depth).slots();
         plan.slot_bytes = held(arena.largest_unit);
         plan.rows.push_back({"slots", plan.slots * plan.slot_bytes,
                              std::to_string(plan.slots) + " x " + in_words(plan.slot_bytes)});
     }
+    if (work.offload && ranks > 1) {
+        const base::Bytes stage = held(arena.largest_part);
+        plan.rows.push_back(
+            {"stages", 2 * stage, "2 x " + in_words(stage) + ", from host memory to a gather"});
+    }
     plan.rows.push_back({"activations",
                          model::Transformer::activation_bytes(
-                             config, {packs.most_tokens, packs.longest, work.weights, wants}),
+                             config, {packs.most_tokens, packs.longest, work.weights, wants,
+                                      work.needs.row_multiple}),
                          "packs of up to " + std::to_string(packs.most_tokens) + " tokens"});
-    plan.rows.push_back(
-        {"kernel scratch", work.threads * kernels::host_scratch_bytes,
-         std::to_string(work.threads) + (work.threads == 1 ? " thread" : " threads")});
-    plan.rows.push_back(
-        {"inputs and results", {2 * packs.most_tokens * bytes_per_pack_token}, "two passes"});
+    plan.rows.push_back({"kernel scratch", work.needs.scratch,
+                         work.needs.host_memory ? std::to_string(work.threads) +
+                                                      (work.threads == 1 ? " thread" : " threads")
+                                                : "products and what kernels need beside them"});
+    const std::int64_t tokens = 2 * packs.most_tokens;
+    plan.rows.push_back({"inputs and results",
+                         {tokens * (bytes_per_pack_token + host_bytes_per_pack_token)},
+                         "two passes",
+                         {tokens * host_bytes_per_pack_token}});
     if (work.asked.more()) {
         // On the device once, on the host for each of two passes.
-        plan.rows.push_back(
-            {"what is asked for",
-             3 * packs.most_rows * bytes_of_row(wants, config.vocabulary, config.width),
-             "entropy, top tokens, hidden states, logits of up to " +
-                 std::to_string(packs.most_rows) + " tokens, three times"});
+        const base::Bytes once =
+            packs.most_rows * bytes_of_row(wants, config.vocabulary, config.width);
+        plan.rows.push_back({"what is asked for", 3 * once,
+                             "entropy, top tokens, hidden states, logits of up to " +
+                                 std::to_string(packs.most_rows) + " tokens, three times",
+                             2 * once});
     }
-    plan.rows.push_back({"load staging", {staging_bytes}, "while loading"});
+    // What is read and, on its way to another memory, two buffers that alternate.
+    const base::Bytes staging{(work.needs.host_memory || work.offload ? 1 : 3) * staging_bytes};
+    plan.rows.push_back({"load staging", staging, "while loading", staging});
     return plan;
 }
 
-Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
+Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, const shard::ArenaPlan& arena,
                    const Transport& transport, base::DType weights) {
     const deck::FsdpSection& fsdp = deck.sections().fsdp;
     const auto in_chain = [&](int depth) {
@@ -181,7 +238,6 @@ Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
     if (!moves(transport) || fsdp.gather_memory.count == 0) {
         return depth;
     }
-    const shard::ArenaPlan arena(chain.units, ranks);
     const base::Bytes slot = base::bytes_of(arena.largest_unit, weights);
     const std::int64_t slots = fsdp.gather_memory.count / slot.count;
     if (slots == 0) {
@@ -214,8 +270,11 @@ int smallest_group_that_fits(const model::ModelConfig& config, const model::Chai
             continue;
         }
         const Transport transport{size == 1 ? "none" : "mpi", ""};
-        const base::Bytes need = plan_memory(config, chain, size, transport, depth, work).total();
-        if (ranks_on_node * need.count <= memory.count / 5 * 4) {
+        const MemoryPlan plan = plan_memory(config, chain, size, transport, depth, work);
+        const bool fits = work.needs.host_memory
+                              ? ranks_on_node * plan.total().count <= memory.count / 5 * 4
+                              : plan.on_device().count <= work.needs.memory.count / 5 * 4;
+        if (fits) {
             return size;
         }
     }

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include <foregather/backend/backend.hpp>
 #include <foregather/base/types.hpp>
 #include <foregather/deck/deck.hpp>
 #include <foregather/io/weights_file.hpp>
 #include <foregather/model/chain.hpp>
+#include <foregather/shard/layout.hpp>
 
 #include "packs.hpp"
 
@@ -24,8 +26,11 @@ struct GroupFacts {
     std::string window_directory;
 };
 
+// One rank, and its weights in host memory: what is gathered are copies.
+inline constexpr const char* host_memory_transport = "host memory";
+
 struct Transport {
-    std::string name; // "none", "shared", "mpi", "nccl"
+    std::string name; // "none", "shared", "mpi", "nccl", "host memory"
     std::string why;
 };
 
@@ -35,14 +40,24 @@ struct Work {
     const deck::ScoreSection& asked;
     int threads = 1;
     base::DType weights = base::DType::f32; // of the gathered ones
+    backend::Needs needs{};
+    bool offload = false; // parts lie in host memory, that of the device being another
 };
+
+// Where units lie when `ranks` share them.
+shard::ArenaPlan arena_plan(const model::Chain& chain, int ranks, const backend::Needs& needs,
+                            base::DType weights);
+
+// fsdp.offload = params? Throws Error(refused) where the device's memory is the host's.
+bool choose_offload(const deck::Deck& deck, const backend::Needs& needs);
 
 // Throws Error(refused), with the key's place, for a pair that cannot be: shared across nodes,
 // shared with a link rate, shared without room, a transport of another backend.
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
-                           bool can_share, const GroupFacts& group, base::Bytes whole_weights);
+                           bool can_share, const GroupFacts& group, base::Bytes whole_weights,
+                           bool offload);
 
-// Does it copy weights between ranks? And if not, why not, in words.
+// Does it copy weights, from other ranks or from host memory? And if not, why not, in words.
 bool moves(const Transport& transport);
 std::string why_nothing_moves(const Transport& transport);
 
@@ -51,12 +66,16 @@ struct MemoryPlan {
         std::string name;
         base::Bytes bytes;
         std::string detail;
+        base::Bytes on_host{}; // of `bytes`, what is no memory of a device that has its own
     };
     std::vector<Row> rows; // per rank
     int slots = 0;
     base::Bytes slot_bytes;
     base::Bytes total() const;
+    base::Bytes on_device() const; // without what is in host memory
 };
+// Throws Error(refused), with the numbers, for a plan that a device of so much memory cannot hold.
+void refuse_beyond_device(const MemoryPlan& plan, const device::Facts& facts);
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                        const Transport& transport, int depth, const Work& work);
 
@@ -69,7 +88,7 @@ struct Depth {
 std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck);
 // Throws Error(refused), with the numbers and what to do, if gather_memory holds not even the
 // largest unit.
-Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, int ranks,
+Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, const shard::ArenaPlan& arena,
                    const Transport& transport, base::DType weights);
 
 // The type in which weights are gathered and multiplied, and why: fsdp.param_dtype, or what `auto`
@@ -85,8 +104,8 @@ ParamType choose_param_type(const std::string& asked, const std::string& device_
 std::string in_words(base::Bytes bytes);
 
 // The smallest group whose rank fits: divisors of `ranks` are tried in ascending order; 0 if none
-// below `group` does. node_memory: of a node, shared by ranks_on_node ranks; a fifth is left to
-// others.
+// below `group` does, or is not known to. node_memory: of a node, shared by ranks_on_node ranks; a
+// device with memory of its own must hold its rank. A fifth is left to others.
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                              int group, int depth, const Work& work, int ranks_on_node,
                              base::Bytes node_memory);

@@ -45,6 +45,8 @@ struct RunFacts { // known on rank 0 when the run is over
     double first_compute_s = 0; // from the start of the process to the first pack's compute
     Computed computed;
     std::int64_t packs_before = 0; // that an earlier start had stored
+    bool offload = false;
+    std::vector<std::string> overrides; // of keys, by variables
 };
 
 double run_seconds(const RunFacts& facts);       // the longest of any rank

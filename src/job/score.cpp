@@ -9,7 +9,7 @@
 #include <foregather/deck/ledger.hpp>
 #include <foregather/mesh/watch.hpp>
 
-#include "limits.hpp"
+#include "measure.hpp"
 #include "pass_loop.hpp"
 #include "paths.hpp"
 #include "provenance.hpp"
@@ -51,12 +51,14 @@ private:
     void prepare();
     void lay_out_results();
     void load();
-    void measure();
     base::Status finish();
     RunFacts account(const io::Summary& summary);
     base::Status close_ledger(const RunFacts& facts, const io::Table& spans);
     std::vector<io::Table> closing_tables(const RunFacts& facts, io::Table spans) const;
     GroupFacts group_facts() const;
+    backend::Needs needs() const {
+        return backend::needs_of(backend_->kind(), backend_->device().facts().threads);
+    }
     io::Output output() const {
         return {s_.output.file, s_.output.existing == "replace", s_.job.title, resumes()};
     }
@@ -76,6 +78,7 @@ private:
     std::unique_ptr<backend::Backend> backend_;
     Transport transport_;
     ParamType param_;
+    bool offload_ = false;
     MemoryPlan memory_;
     Depth depth_;
     std::vector<io::IdentityRow> identity_; // rank 0
@@ -117,6 +120,7 @@ void ScoreRun::decide() {
     // On the device's clock, when main() began: set-up counts from there.
     begin_ns_ = backend_->device().now_ns() -
                 (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
+    control_.together([&] { judge_environment(deck_, backend_->overrides); });
     choose_transport_and_depth();
     look_for_earlier_run(); // reads the whole token file, so comes last
     const bool logs = resume_.state != Resume::State::published;
@@ -148,29 +152,31 @@ void ScoreRun::look_for_earlier_run() {
 
 void ScoreRun::choose_transport_and_depth() {
     param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights);
-    const shard::ArenaPlan plan(inputs_.chain.units, topology_.shard_size());
+    const backend::Needs asked = needs();
     // Windows of all groups of a node share its room.
     const auto groups =
         (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
+    const shard::ArenaPlan plan =
+        arena_plan(inputs_.chain, topology_.shard_size(), asked, param_.type);
     control_.together([&] {
+        offload_ = choose_offload(deck_, asked);
         transport_ =
             choose_transport(deck_, backend_->transport(), backend_->can_share(), group_facts(),
-                             groups * base::bytes_of(plan.whole_elements, param_.type));
+                             groups * base::bytes_of(plan.whole_elements, param_.type), offload_);
     });
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
     }
     control_.together([&] {
-        depth_ =
-            choose_depth(deck_, inputs_.chain, topology_.shard_size(), transport_, param_.type);
-        settle_before(ledger_, deck_, transport_, inputs_, depth_);
+        depth_ = choose_depth(deck_, inputs_.chain, plan, transport_, param_.type);
+        settle_before(ledger_, deck_, transport_, inputs_, depth_, backend_->kind());
         ledger_.refuse_if_strict();
     });
 }
 
 void ScoreRun::tell_notes() {
     notes_ = resume_.notes;
-    for (const auto& more : {inputs_.notes, backend_->notes}) {
+    for (const auto& more : {inputs_.notes, backend_->notes, backend_->overrides}) {
         notes_.insert(notes_.end(), more.begin(), more.end());
     }
     if (!start_.launcher_warning.empty()) {
@@ -187,13 +193,18 @@ void ScoreRun::tell_notes() {
 
 void ScoreRun::prepare() {
     device::Device& device = backend_->device();
-    memory_ =
-        plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_, depth_.units,
-                    {inputs_.packs, s_.score, device.facts().threads, param_.type});
+    const Work work{inputs_.packs, s_.score, device.facts().threads,
+                    param_.type,   needs(),  offload_};
+    memory_ = plan_memory(inputs_.config, inputs_.chain, topology_.shard_size(), transport_,
+                          depth_.units, work);
+    control_.together([&] { refuse_beyond_device(memory_, device.facts()); });
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
     lay_out_results();
-    home_ = std::make_unique<WeightsHome>(inputs_.chain, transport_, topology_, *backend_, s_.comm,
-                                          memory_.slots, param_.type);
+    const shard::ArenaPlan plan =
+        arena_plan(inputs_.chain, topology_.shard_size(), work.needs, param_.type);
+    home_ = std::make_unique<WeightsHome>(
+        inputs_.chain, transport_, topology_, *backend_, s_.comm,
+        WeightsHome::Layout{plan, param_.type, memory_.slots, offload_});
     control_.together([&] {
         transformer_ = std::make_unique<model::Transformer>(
             inputs_.config, inputs_.chain, device,
@@ -250,34 +261,9 @@ void ScoreRun::load() {
     figures_.calls[phase_load] = 1;
 }
 
-void ScoreRun::measure() {
-    take(figures_, source_->figures());
-    figures_.waited = source_->waited();
-    figures_.freed = source_->freed();
-    figures_.threads = backend_->device().facts().threads;
-    if (const auto product_s = backend_->kernels().product_seconds()) {
-        figures_.seconds[phase_product] =
-            (*product_s - product_s_before_) / static_cast<double>(figures_.threads);
-        figures_.calls[phase_product] = figures_.calls[phase_compute];
-    }
-    figures_.threads_seen = backend_->threads_seen(*compute_);
-    figures_.peak_host_bytes = peak_host_bytes();
-    figures_.proportional_bytes = proportional_bytes();
-    figures_.device_bytes = backend_->device().allocated().count;
-    figures_.bytes_read = inputs_.weights->bytes_read();
-    figures_.bytes_written = results_->bytes_written();
-    figures_.longest_silence_s = watch_->longest_silence_s();
-    figures_.longest_standstill_s = watch_->longest_standstill_s();
-    if (const comm::Communicator* c = home_->communicator()) {
-        figures_.bytes_received = c->bytes_received().count;
-        figures_.longest_gather_s = c->longest_gather_s();
-        figures_.gather_bytes_per_s =
-            c->busy_s() > 0 ? static_cast<double>(c->bytes_received().count) / c->busy_s() : 0;
-    }
-}
-
 RunFacts ScoreRun::account(const io::Summary& summary) {
-    measure();
+    measure(figures_, {*backend_, *source_, home_->communicator(), *compute_, *inputs_.weights,
+                       *results_, *watch_, product_s_before_, offload_});
     RunFacts facts{deck_,
                    inputs_,
                    topology_,
@@ -298,7 +284,9 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    passes(),
                    since_start(load_end_ns_),
                    computed(inputs_.packs, to_do_, s_.score),
-                   std::max<std::int64_t>(this_start_.packs_before, 0)};
+                   std::max<std::int64_t>(this_start_.packs_before, 0),
+                   offload_,
+                   backend_->overrides};
     facts.prefetch = judge_run(facts.ranks);
     return facts;
 }

@@ -43,7 +43,8 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
     ledger.honour("comm.timeout", "longest gather " + number(longest, "%.3f") +
                                       " s, longest silence of a rank or of file work " +
                                       number(silence, "%.1f") + " s");
-    if (f.transport.name != "none") {
+    const bool from_ranks = f.transport.name != "none" && f.transport.name != host_memory_transport;
+    if (from_ranks) {
         ledger.honour("comm.transport", f.transport_seen, f.transport.why);
     }
     if (!moves(f.transport)) {
@@ -59,6 +60,9 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
     } else {
         ledger.honour("fsdp.gather_memory", held);
     }
+    if (!from_ranks) {
+        return;
+    }
     if (s.comm.link_rate_bytes_per_s == 0) {
         ledger.honour("comm.link_rate",
                       "off: gathers ran at up to " + number(fastest * 8e-9, "%.3g") + " Gb/s");
@@ -73,18 +77,28 @@ void settle_gathers(deck::Ledger& ledger, const RunFacts& f) {
 
 void settle_device(deck::Ledger& ledger, const RunFacts& f) {
     ledger.honour("device.kind", f.backend_kind, f.backend_why);
-    std::int64_t least = f.ranks[0].threads;
     std::int64_t most_seen = 0;
+    std::int64_t copied = 0;
     for (const RankFigures& r : f.ranks) {
-        least = std::min(least, r.threads);
         most_seen = std::max(most_seen, r.threads_seen);
+        copied = std::max(copied, r.bytes_copied_up);
     }
-    ledger.honour(
-        "device.threads",
-        std::to_string(f.ranks[0].threads) + " threads, of which up to " +
-            std::to_string(most_seen) + " were seen to compute",
-        f.deck.sections().device.threads == 0 ? "the node's cores shared between its ranks" : "");
-    ledger.honour("device.products", f.product, f.product_why);
+    if (f.backend_kind == "host") {
+        ledger.honour("device.threads",
+                      std::to_string(f.ranks[0].threads) + " threads, of which up to " +
+                          std::to_string(most_seen) + " were seen to compute",
+                      f.deck.sections().device.threads == 0
+                          ? "the node's cores shared between its ranks"
+                          : "");
+        ledger.honour("device.products", f.product, f.product_why);
+    } else {
+        ledger.honour("device.tf32", "products by " + f.product);
+    }
+    ledger.honour("fsdp.offload",
+                  f.offload ? "weights lie in host memory: a rank copied up to " +
+                                  std::to_string(copied / std::max<std::int64_t>(f.passes, 1)) +
+                                  " bytes up a pass"
+                            : "weights lie in the memory of the " + f.backend_kind);
     ledger.honour("fsdp.param_dtype",
                   std::string("weights are held") + (moves(f.transport) ? ", gathered" : "") +
                       " and multiplied as " + base::name_of(f.weights_seen),
@@ -190,6 +204,8 @@ void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& aft
         ledger.honour("output.require",
                       o.require == "none" ? "nothing was required" : "the verdict is observed");
     }
+    ledger.honour("output.environment",
+                  "variables that override keys: " + std::to_string(f.overrides.size()));
     if (o.log.empty()) {
         ledger.honour("output.log", "no log was asked for");
     } else {
@@ -199,9 +215,31 @@ void settle_output(deck::Ledger& ledger, const RunFacts& f, const Aftermath& aft
 
 } // namespace
 
+void settle_kind(deck::Ledger& ledger, const std::string& device_kind) {
+    if (device_kind == "host") {
+        ledger.inert("device.tf32", "the host multiplies fp32 as it is: device.kind = host");
+        return;
+    }
+    for (const char* key : {"device.threads", "device.products"}) {
+        ledger.inert(key, "the host computes nothing: device.kind = " + device_kind);
+    }
+}
+
+void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides) {
+    if (overrides.empty() || deck.sections().output.environment != "strict") {
+        return;
+    }
+    std::string text = deck.where("output.environment") + " = strict:";
+    for (const std::string& line : overrides) {
+        text += "\n  " + line;
+    }
+    base::refuse(text + "\n  unset these, or set output.environment = warn");
+}
+
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
-                   const Inputs& inputs, const Depth& depth) {
+                   const Inputs& inputs, const Depth& depth, const std::string& device_kind) {
     const deck::Sections& s = deck.sections();
+    settle_kind(ledger, device_kind);
     if (!moves(transport)) {
         const std::string why = why_nothing_moves(transport);
         ledger.inert("fsdp.forward_prefetch", why);
@@ -223,6 +261,9 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
     }
     if (transport.name == "none") {
         ledger.inert("comm.transport", why_nothing_moves(transport));
+    } else if (transport.name == host_memory_transport) {
+        ledger.inert("comm.transport", transport.why);
+        ledger.inert("comm.link_rate", "copies from host memory are not slowed");
     }
     if (!s.output.timeline) {
         ledger.inert("output.timeline_passes", "output.timeline = false: no spans are kept");

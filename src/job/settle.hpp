@@ -12,7 +12,13 @@ namespace foregather::job {
 // Before the job starts: inert and clamped keys. Throws Error(refused) where output.require =
 // observed could not be met.
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
-                   const Inputs& inputs, const Depth& depth);
+                   const Inputs& inputs, const Depth& depth, const std::string& device_kind);
+// The part of it that the kind of device alone decides.
+void settle_kind(deck::Ledger& ledger, const std::string& device_kind);
+
+// Throws Error(refused), with all of them, for variables that override keys under
+// output.environment = strict; under warn they are told.
+void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides);
 
 // On rank 0, when the run is over: all other keys, with what was measured. `rows_kept` spans were
 // kept, `replaced` tells whether output.file was there before.

@@ -8,7 +8,7 @@
 namespace foregather::job {
 namespace {
 
-constexpr std::array<const char*, 3> kinds = {"gather", "compute", "wait"};
+constexpr std::array<const char*, 4> kinds = {"gather", "compute", "wait", "copy"};
 
 struct PackedSpan {
     std::int64_t kind, pass, sequence, slot, unit, issued, begin, end, bytes;
@@ -178,7 +178,7 @@ io::Table span_table(const std::vector<std::string>& packed, const model::Chain&
             sequence.push_back(s.sequence);
             slot.push_back(s.slot);
             kind.emplace_back(kinds[static_cast<std::size_t>(s.kind)]);
-            stream.emplace_back(kind.back() == "gather" ? "gather" : "compute");
+            stream.emplace_back(kind.back() == "wait" ? "compute" : kind.back());
             unit.push_back(chain.units[static_cast<std::size_t>(s.unit)].name);
             issued.push_back(s.issued);
             begin.push_back(s.begin);
@@ -201,16 +201,20 @@ io::Table span_table(const std::vector<std::string>& packed, const model::Chain&
              {"pass", "1", "pass over one pack per rank", pass},
              {"direction", "", "order of uses", direction},
              {"sequence", "1", "order of enqueuing on the rank", sequence},
-             {"slot", "1", "buffer of the gathered unit, -1: read in place", slot},
+             {"slot", "1", "buffer of the gathered unit, -1: read in place; of a copy, the stage",
+              slot},
              {"stream", "", "stream", stream},
-             {"kind", "", "gather, compute, or wait: compute idle while its gather ran or waited",
+             {"kind", "",
+              "gather, compute, copy (from host memory, ahead of a gather), or wait: compute idle "
+              "while "
+              "its gather ran or waited",
               kind},
              {"unit", "", "unit", unit},
              {"issued_ns", "ns",
               "when it was enqueued, on rank 0's clock, from the first span kept", issued},
              {"begin_ns", "ns", "when it began on its stream", begin},
              {"end_ns", "ns", "when it ended", end},
-             {"bytes", "byte", "received from other ranks", bytes}},
+             {"bytes", "byte", "received from other ranks; by a copy, from host memory", bytes}},
             {},
             "span"};
 }

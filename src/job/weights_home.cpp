@@ -3,6 +3,9 @@
 // it side by side, unit by unit.
 #include "weights_home.hpp"
 
+#include <optional>
+
+#include <foregather/comm/host_memory.hpp>
 #include <foregather/shard/load.hpp>
 
 #include "limits.hpp"
@@ -10,25 +13,36 @@
 namespace foregather::job {
 WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
                          const mesh::Topology& topology, backend::Backend& backend,
-                         const deck::CommSection& comm, int slots, base::DType type)
-    : chain_(chain), type_(type), plan_(chain.units, topology.shard_size()),
+                         const deck::CommSection& comm, Layout layout)
+    : chain_(chain), plan_(std::move(layout.plan)), type_(layout.type), offload_(layout.offload),
       rank_(topology.shard_rank()), together_(1), first_together_(rank_), backend_(backend) {
     if (transport.name == "shared") {
         open_shared(topology, comm.timeout_s);
         return;
     }
     if (moves(transport)) {
-        communicator_ = backend.gather_communicator(topology, comm);
+        communicator_ = transport.name == host_memory_transport
+                            ? comm::make_host_memory_copies(backend.device())
+                            : backend.gather_communicator(topology, comm);
         gather_ = backend.device().stream("gather", device::Priority::high);
-        open_gathers(topology, slots);
+        open_gathers(topology, layout.slots);
+        if (offload_ && transport.name != host_memory_transport) {
+            copy_ = backend.device().stream("copy", device::Priority::high);
+            stages_memory_ = allocate(2 * plan_.largest_part, "parts on their way to gathers");
+        }
     }
     if (!window_) {
-        arena_ = device::Buffer<std::byte>(backend.device(), bytes(plan_.shard_elements).count,
-                                           "this rank's weights");
+        const std::string purpose = "this rank's weights";
+        arena_ = offload_ ? backend.device().allocate_host(bytes(plan_.shard_elements), purpose)
+                          : allocate(plan_.shard_elements, purpose);
     }
 }
 
-WeightsHome::~WeightsHome() { gather_.reset(); }
+// The last copies wait for gathers, which are there as long as the stream of the copies.
+WeightsHome::~WeightsHome() {
+    gather_.reset();
+    copy_.reset();
+}
 
 void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) {
     together_ = topology.shard_size();
@@ -41,9 +55,8 @@ void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) 
 void WeightsHome::open_gathers(const mesh::Topology& topology, int slots) {
     const base::Elements n = slots * plan_.largest_unit;
     if (!communicator_->shares_node()) {
-        slots_buffer_ =
-            device::Buffer<std::byte>(backend_.device(), bytes(n).count, "gathered units");
-        slots_ = {slots_buffer_.view().data(), n, type_};
+        slots_memory_ = allocate(n, "gathered units");
+        slots_ = {slots_memory_->data(), n, type_};
         return;
     }
     const mesh::Control node(topology.shard_node());
@@ -55,6 +68,13 @@ void WeightsHome::open_gathers(const mesh::Topology& topology, int slots) {
     slots_ = {slots_window_->data(), n, type_};
 }
 
+std::unique_ptr<device::Memory> WeightsHome::allocate(base::Elements n,
+                                                      const std::string& purpose) {
+    device::Device& device = backend_.device();
+    return communicator_ ? communicator_->allocate(device, bytes(n), purpose)
+                         : device.allocate(bytes(n), purpose);
+}
+
 base::Slab WeightsHome::part_of(base::UnitId unit) const {
     const auto& place = plan_.units[static_cast<std::size_t>(unit)];
     const base::Elements n = place.layout.per_rank();
@@ -62,8 +82,7 @@ base::Slab WeightsHome::part_of(base::UnitId unit) const {
         const base::Slab window{window_->data(), together_ * plan_.shard_elements, type_};
         return window.part(together_ * place.in_shard_arena + (rank_ - first_together_) * n, n);
     }
-    return base::Slab{arena_.view().data(), plan_.shard_elements, type_}.part(place.in_shard_arena,
-                                                                              n);
+    return base::Slab{arena_->data(), plan_.shard_elements, type_}.part(place.in_shard_arena, n);
 }
 
 std::string WeightsHome::transport() const {
@@ -76,21 +95,38 @@ std::string WeightsHome::transport() const {
 
 void WeightsHome::load(io::WeightsFile& file) {
     shard::Loader loader(file, {staging_bytes});
+    std::optional<shard::Upload> upload; // to memory that the host cannot write
+    if (!window_ && !offload_ && !backend_.device().host_memory()) {
+        upload.emplace(backend_.device(), base::Bytes{staging_bytes});
+    }
     for (std::size_t u = 0; u < chain_.units.size(); ++u) {
         const auto unit = static_cast<base::UnitId>(u);
-        loader.load(chain_.units[u], plan_.units[u].layout, rank_, part_of(unit));
+        shard::InPlace in_place(part_of(unit));
+        if (upload) {
+            upload->begin(part_of(unit));
+        }
+        loader.load(chain_.units[u], plan_.units[u].layout, rank_,
+                    upload ? static_cast<shard::Destination&>(*upload) : in_place);
         if (board_) {
             board_->post(unit, 1);
         }
+    }
+    if (upload) {
+        upload->sync();
     }
 }
 
 schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& options) {
     if (communicator_) {
+        schedule::StagedParts::Stages stages;
+        if (copy_) {
+            stages = {{stages_memory_->data(), 2 * plan_.largest_part, type_}, copy_.get()};
+        }
         source_ = std::make_unique<schedule::Prefetcher>(
             options, chain_.units, plan_,
             schedule::Prefetcher::GatherMemory{
-                [this](base::UnitId unit) { return base::ConstSlab(part_of(unit)); }, slots_},
+                [this](base::UnitId unit) { return base::ConstSlab(part_of(unit)); }, slots_,
+                stages},
             *communicator_, backend_.device(), *gather_);
         return *source_;
     }
@@ -100,7 +136,7 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
             board_->wait(unit, 1, chain_.units[static_cast<std::size_t>(unit)].name, compute);
         };
     }
-    std::byte* whole = window_ ? window_->data() : arena_.view().data();
+    std::byte* whole = window_ ? window_->data() : arena_->data();
     source_ = std::make_unique<schedule::InPlaceSource>(
         options, plan_, base::ConstSlab(whole, plan_.whole_elements, type_), backend_.device(),
         std::move(ready));

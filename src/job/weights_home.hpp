@@ -18,13 +18,18 @@ namespace foregather::job {
 
 class WeightsHome {
 public:
-    // Collective over the shard group; blocks. Allocates the arena and, if the transport moves
-    // weights, that many slots; opens the communicator or the shared window that the transport
-    // needs. All of it holds weights of `type`.
+    struct Layout {
+        shard::ArenaPlan plan;
+        base::DType type; // of all of it
+        int slots;        // if the transport moves weights
+        bool offload;     // the arena lies in host memory
+    };
+    // Collective over the shard group; blocks. Allocates the arena, slots and stages; opens the
+    // communicator or the shared window that the transport needs.
     WeightsHome(const model::Chain& chain, const Transport& transport,
                 const mesh::Topology& topology, backend::Backend& backend,
-                const deck::CommSection& comm, int slots, base::DType type);
-    // Drains the gather stream before what it uses goes.
+                const deck::CommSection& comm, Layout layout);
+    // Drains the gather and the copy stream before what it uses goes.
     ~WeightsHome();
     WeightsHome(const WeightsHome&) = delete;
     WeightsHome& operator=(const WeightsHome&) = delete;
@@ -38,7 +43,6 @@ public:
     // What weights come by, as it names itself: the communicator, or the window with its size.
     std::string transport() const;
     const comm::Communicator* communicator() const { return communicator_.get(); }
-    const shard::ArenaPlan& plan() const { return plan_; }
     // Of a unit's part, as it is gathered or read.
     base::DType weights_type() const { return part_of(0).type; }
 
@@ -46,11 +50,13 @@ private:
     void open_shared(const mesh::Topology& topology, double timeout_s);
     void open_gathers(const mesh::Topology& topology, int slots);
     base::Slab part_of(base::UnitId unit) const;
+    std::unique_ptr<device::Memory> allocate(base::Elements n, const std::string& purpose);
     base::Bytes bytes(base::Elements n) const { return base::bytes_of(n, type_); }
 
     const model::Chain& chain_;
-    base::DType type_;
     shard::ArenaPlan plan_;
+    base::DType type_;
+    bool offload_;
     int rank_;     // of the shard group, whose parts are loaded
     int together_; // ranks whose parts of a unit lie side by side in one window, from
                    // first_together_
@@ -59,10 +65,12 @@ private:
     std::unique_ptr<comm::Communicator> communicator_;
     std::unique_ptr<mesh::SharedWindow> window_;
     std::unique_ptr<comm::SharedBoard> board_;
-    device::Buffer<std::byte> arena_; // unless it is in the window
+    std::unique_ptr<device::Memory> arena_; // unless it is in the window
     std::unique_ptr<mesh::SharedWindow> slots_window_;
-    device::Buffer<std::byte> slots_buffer_; // unless they are in the window
+    std::unique_ptr<device::Memory> slots_memory_; // unless they are in the window
     base::Slab slots_;
+    std::unique_ptr<device::Memory> stages_memory_; // of parts that come from host memory
+    std::unique_ptr<device::Stream> copy_;
     std::unique_ptr<device::Stream> gather_;
     std::unique_ptr<schedule::TimedSource> source_;
 };

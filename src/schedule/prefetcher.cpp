@@ -19,6 +19,19 @@ Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::Un
                    std::to_string(schedule_.slots()) + " slots of " +
                    std::to_string(plan.largest_unit));
     }
+    if (memory_.stages.copy != nullptr) {
+        staged_ = std::make_unique<StagedParts>(schedule_, memory_.part, memory_.stages, device);
+    }
+}
+
+std::int64_t Prefetcher::part_there_ns(const Entry& e) {
+    return staged_ ? staged_->arrived_ns(e.part_number) : 0;
+}
+
+void Prefetcher::collect_others(std::int64_t pass) {
+    if (staged_) {
+        staged_->collect(pass, [this](const Span& span) { add_span(span); });
+    }
 }
 
 base::Slab Prefetcher::slot_memory(int slot, base::Elements n) const {
@@ -77,14 +90,23 @@ void Prefetcher::gather(const Step& step) {
         gather_stream_.wait(*e.slot_used->compute.end); // freed in stream order, not by the host
         ++evicted_;
     }
+    base::ConstSlab part = memory_.part(step.unit);
+    if (staged_) {
+        e.part_number = staged_->taken();
+        part = staged_->take(
+            step, pass(), [this] { return next_sequence(); }, gather_stream_);
+    }
+    own_bytes_ += part.bytes();
     e.gather.begin->record(gather_stream_);
-    const base::ConstSlab part = memory_.part(step.unit);
     const base::Slab full = slot_memory(step.slot, place.layout.padded());
     communicator_.all_gather(part, full,
                              "gather of " + units_[static_cast<std::size_t>(step.unit)].name +
                                  " for use " + std::to_string(step.use),
                              gather_stream_);
     e.gather.end->record(gather_stream_);
+    if (staged_) {
+        staged_->given_back(gather_stream_);
+    }
     e.record.received = communicator_.brings(part, full);
     slot = {step.unit, step.use, next_sequence(), -1};
     e.record.gather_sequence = slot.sequence;

@@ -12,7 +12,7 @@ namespace foregather::schedule {
 // further, and a gather looks back at the last use of its slot, which may have been a pass ago.
 TimedSource::TimedSource(const SourceOptions& options, device::Device& device, int depth,
                          bool moves)
-    : device_(device), uses_(options.uses), depth_(depth),
+    : device_(device), uses_(options.uses), passes_(options.passes), depth_(depth),
       witness_(depth, static_cast<std::int64_t>(options.uses.size()) * options.passes,
                options.judged_compute_ns, moves),
       spans_(options.timeline_passes),
@@ -71,8 +71,13 @@ void TimedSource::release(base::UnitId unit, device::Stream& compute) {
 
 void TimedSource::collect_pass() {
     const auto n = static_cast<std::int64_t>(uses_.size());
+    const std::int64_t pass = collected_ / n;
+    collect_others(pass); // spans come in the order of passes
     for (std::int64_t i = 0; i < n; ++i, ++collected_) {
         collect(entry(collected_));
+    }
+    if (pass + 1 == passes_) {
+        collect_others(passes_);
     }
 }
 
@@ -86,7 +91,8 @@ void TimedSource::collect(Entry& e) {
         r.gather_begin = e.gather.begin->time_ns();
         r.gather_end = e.gather.end->time_ns();
         // Kept when it was collected: its event may be too old for the device's clock by now.
-        r.slot_free = e.slot_used != nullptr ? e.slot_used->compute_end : 0;
+        r.slot_free =
+            std::max(e.slot_used != nullptr ? e.slot_used->compute_end : 0, part_there_ns(e));
         spans_.add({SpanKind::gather, r.pass, r.gather_sequence, r.slot, r.unit, r.gather_issued,
                     r.gather_begin, r.gather_end, r.received});
     }

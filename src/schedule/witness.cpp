@@ -100,7 +100,10 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record) {
 
 void Witness::overlap(const UseRecord& record) {
     ++sums_.gathers;
-    sums_.gather_s += seconds(record.gather_end - record.gather_begin);
+    const double gather_s = seconds(record.gather_end - record.gather_begin);
+    sums_.gather_s += gather_s;
+    sums_.longest_gather_s = std::max(sums_.longest_gather_s, gather_s);
+    sums_.received += record.received;
     const UseRecord none;
     const UseRecord& before = history_.size() > 1 ? history_[history_.size() - 2] : none;
     const std::int64_t exposed = exposed_part(before, record).ns();

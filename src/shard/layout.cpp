@@ -60,14 +60,15 @@ std::vector<Slice> slices_of(const UnitSpec& unit, const ShardLayout& layout, in
     return slices;
 }
 
-ArenaPlan::ArenaPlan(const std::vector<UnitSpec>& specs, int ranks) {
+ArenaPlan::ArenaPlan(const std::vector<UnitSpec>& specs, int ranks, base::Elements multiple) {
     for (const UnitSpec& spec : specs) {
         const ShardLayout layout(spec.elements, ranks);
-        units.push_back({layout, shard_elements, whole_elements});
-        shard_elements += layout.per_rank();
-        whole_elements += layout.padded();
-        largest_unit = std::max(largest_unit, layout.padded());
+        units.push_back({layout, shard_elements, ranks * shard_elements});
+        shard_elements += round_up(layout.per_rank(), multiple);
+        largest_unit = std::max(largest_unit, round_up(layout.padded(), multiple));
+        largest_part = std::max(largest_part, round_up(layout.per_rank(), multiple));
     }
+    whole_elements = ranks * shard_elements;
 }
 
 } // namespace foregather::shard

@@ -9,33 +9,89 @@
 
 namespace foregather::shard {
 
+Upload::Upload(device::Device& device, base::Bytes staging_bytes)
+    : device_(device), stream_(device.stream("load", device::Priority::high)) {
+    for (Staging& staging : staging_) {
+        const std::int64_t least = base::size_of(base::DType::f32);
+        staging.memory = {device, std::max(staging_bytes.count, least), "load staging"};
+        staging.sent = device.event();
+    }
+}
+
+Upload::~Upload() {
+    try {
+        stream_->sync();
+    } catch (
+        const std::exception&) { // sync() has thrown it already, or another error is on its way
+    }
+}
+
+void Upload::begin(const base::Slab& part) {
+    part_ = part;
+    sent_ = filled_ = 0;
+}
+
+base::Elements Upload::most() const {
+    return staging_[0].memory.size() / base::size_of(part_.type);
+}
+
+base::Slab Upload::next(base::Elements n) {
+    if (filled_ + n > most()) {
+        send();
+    }
+    const Staging& staging = staging_[turn_];
+    if (filled_ == 0) {
+        staging.sent->wait_host(); // what was in it before
+    }
+    filled_ += n;
+    return base::Slab(staging.memory.view().data(), filled_, part_.type).part(filled_ - n, n);
+}
+
+void Upload::send() {
+    if (filled_ == 0) {
+        return;
+    }
+    const base::Slab to = part_.part(sent_, filled_);
+    const auto bytes = static_cast<std::size_t>(to.bytes().count);
+    device_.copy_in(base::View<const std::byte>(staging_[turn_].memory.view().first(bytes)),
+                    base::View<std::byte>(to.data, bytes), *stream_);
+    staging_[turn_].sent->record(*stream_);
+    sent_ += filled_;
+    filled_ = 0;
+    turn_ = 1 - turn_;
+}
+
 Loader::Loader(io::WeightsFile& file, base::Bytes staging_bytes)
     : file_(file), staging_bytes_(staging_bytes) {}
 
 void Loader::load(const UnitSpec& unit, const ShardLayout& layout, int rank,
-                  const base::Slab& destination) {
-    if (destination.n != layout.per_rank()) {
+                  Destination& destination) {
+    if (destination.size() != layout.per_rank()) {
         base::fail("unit " + unit.name + ": a part of " + std::to_string(layout.per_rank()) +
-                   " elements does not fit " + std::to_string(destination.n));
+                   " elements does not fit " + std::to_string(destination.size()));
     }
-    if (destination.type != base::DType::f32 && destination.type != base::DType::bf16) {
+    if (destination.type() != base::DType::f32 && destination.type() != base::DType::bf16) {
         base::fail("unit " + unit.name + ": weights are held as fp32 or bf16, not " +
-                   base::name_of(destination.type));
+                   base::name_of(destination.type()));
     }
     base::Elements written = 0; // what no slice covers is padding
     const auto pad_up_to = [&](base::Elements end) {
-        const base::Slab gap = destination.part(written, end - written);
-        std::memset(gap.data, 0, static_cast<std::size_t>(gap.bytes().count));
+        while (written < end) {
+            const base::Slab gap = destination.next(std::min(end - written, destination.most()));
+            std::memset(gap.data, 0, static_cast<std::size_t>(gap.bytes().count));
+            written += gap.n;
+        }
     };
     for (const Slice& slice : slices_of(unit, layout, rank)) {
         pad_up_to(slice.into);
-        load_slice(slice, destination.part(slice.into, slice.elements));
+        load_slice(slice, destination);
         written = slice.into + slice.elements;
     }
-    pad_up_to(destination.n);
+    pad_up_to(destination.size());
+    destination.end();
 }
 
-void Loader::load_slice(const Slice& slice, const base::Slab& destination) {
+void Loader::load_slice(const Slice& slice, Destination& to) {
     const io::StoredTensor* stored = file_.find(slice.part->tensor);
     if (stored == nullptr) {
         base::fail("tensor " + slice.part->tensor + " is not in " + file_.path());
@@ -49,17 +105,22 @@ void Loader::load_slice(const Slice& slice, const base::Slab& destination) {
         // The first and the last row may belong to others in part, those between do not.
         const base::Elements left = slice.elements - written;
         const bool whole = skip == 0 && left >= row;
-        const std::int64_t rows = whole ? std::min(most, left / row) : 1;
-        const base::Elements n = std::min(rows * row - skip, left);
-        const base::Slab to = destination.part(written, n);
-        if (whole && stored->type == destination.type) {
-            file_.read_rows(stored->name, first, rows, to.data);
+        std::int64_t rows = whole ? std::min(most, left / row) : 1;
+        if (whole && stored->type == to.type() && row <= to.most()) {
+            rows = std::min(rows, to.most() / row);
+            file_.read_rows(stored->name, first, rows, to.next(rows * row).data);
+            written += rows * row;
         } else {
             staging_.resize(static_cast<std::size_t>(std::min(most, slice.rows) * row_bytes));
             file_.read_rows(stored->name, first, rows, staging_.data());
-            convert(*stored, skip, to);
+            for (const base::Elements end = written + std::min(rows * row - skip, left);
+                 written < end;) {
+                const base::Slab piece = to.next(std::min(end - written, to.most()));
+                convert(*stored, skip, piece);
+                skip += piece.n;
+                written += piece.n;
+            }
         }
-        written += n;
         first += rows;
         skip = 0;
     }

@@ -80,11 +80,13 @@ def tiny(start, folder) -> Callable[..., Result]:
     """tiny(changes, ranks): F-BG with documents A and B through mpi; equal calls share one run."""
     known: dict[str, Result] = {}
 
-    def run(changes: dict[str, Any], ranks: int = 2) -> Result:
-        name = json.dumps([changes, ranks], sort_keys=True)
+    def run(
+        changes: dict[str, Any], ranks: int = 2, env: dict[str, str] | None = None
+    ) -> Result:
+        name = json.dumps([changes, ranks, env or {}], sort_keys=True)
         if name not in known:
             deck = {"model.weights": "bigram.h5", "data.tokens": "ab.h5", "comm.transport": "mpi"}
-            known[name] = start(deck | changes, ranks, expect=None)
+            known[name] = start(deck | changes, ranks, env=env, expect=None)
             known[name].path = folder / known[name].path
         return known[name]
 

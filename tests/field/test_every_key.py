@@ -99,6 +99,7 @@ class Probe:
     expected: tuple[Any, Any] = (..., ...)
     with_keys: dict[str, Any] = field(default_factory=dict)
     prepare: Callable[[Path], None] = lambda folder: None
+    env: dict[str, str] = field(default_factory=dict)
 
 
 def columns(name: str, axis: int = 1) -> Callable[[Result], int]:
@@ -116,6 +117,30 @@ def first_window(result: Result) -> str:
     return result.key("data.stride")["observed"].split(":")[0]
 
 
+def identity(key: str) -> Callable[[Result], str]:
+    """What a resume is compared by."""
+    return lambda result: result.rows("/provenance/identity", "name")[key]["value"]
+
+
+def offload(result: Result) -> int:
+    """The status; 2 must be the host's refusal, which has nothing to bring up."""
+    if result.code == 2:
+        refusal(result, "fsdp.offload = params: they are there already", lines_said=None)
+    return result.code
+
+
+def environment(result: Result) -> int:
+    """The status; the variable must be told, or be what the refusal names."""
+    told = "OPENBLAS_CORETYPE = Nehalem overrides"
+    if result.code == 2:
+        refusal(result, "output.environment = strict", told, lines_said=None)
+    else:
+        assert f"note: {told}" in result.stdout
+        assert result.key("output.environment")["observed"] == "variables that override keys: 1"
+    return result.code
+
+
+CORETYPE = {"OPENBLAS_CORETYPE": "Nehalem"}
 MARKED = {"model.weights": "marked.h5", "data.tokens": "made-by-b.h5"}
 SLOW = {"model.weights": "slow.h5", "data.tokens": "long.h5"}
 EIGHT = {"data.tokens": "eight.h5", "batch.tokens": 1}
@@ -140,6 +165,7 @@ PROBES = {
     "device.kind": Probe("host", "cuda", device, ("host", ...), {"comm.transport": "auto"}),
     "device.threads": Probe(1, 2, lambda r: r.key("device.threads")["observed"]),
     "device.products": Probe("onednn", "openblas", products, ("oneDNN", "OpenBLAS")),
+    "device.tf32": Probe(False, True, identity("device.tf32"), ("false", "true")),
     "mesh.shard": Probe(1, 2, total("bytes_read"), (2 * WEIGHT_BYTES, WEIGHT_BYTES)),
     "fsdp.forward_prefetch": Probe(0, 1, prefetch, ((0, 0, 0, 4), (1, 1, 3, 4))),
     "fsdp.param_dtype": Probe(
@@ -149,6 +175,7 @@ PROBES = {
     "fsdp.gather_memory": Probe(
         0, "5 KiB", lambda r: int(r.table("/timing/prefetch")["slots"][0]), (2, 1)
     ),
+    "fsdp.offload": Probe("none", "params", offload, (0, 2)),
     "comm.transport": Probe(
         "mpi", "shared", lambda r: total("bytes_gathered")(r) > 0, (True, False)
     ),
@@ -183,6 +210,9 @@ PROBES = {
         EIGHT,
     ),
     "output.require": Probe("none", "observed", code, (0, 3)),
+    "output.environment": Probe(
+        "warn", "strict", environment, (0, 2), {"device.products": "openblas"}, env=CORETYPE
+    ),
     "output.log": Probe("", "progress.jsonl", log_events, ([], ["done"])),
 }
 
@@ -198,7 +228,7 @@ def test_a4_two_values_of_the_key_give_runs_that_differ(key, tiny, folder):
     seen = []
     for value in (probe.first, probe.second):
         probe.prepare(folder)
-        seen.append(probe.quantity(tiny(probe.with_keys | {key: value})))
+        seen.append(probe.quantity(tiny(probe.with_keys | {key: value}, env=probe.env)))
     assert seen[0] != seen[1]
     for found, wanted in zip(seen, probe.expected):
         assert wanted is ... or found == wanted
@@ -224,12 +254,16 @@ def ordinary(tiny) -> Result:
 
 
 # Where what was seen may read as what was asked for.
+INERT_ON_THE_HOST = {"device.tf32"}
 MAY_READ_ALIKE = {"comm.transport", "output.file", "device.kind"}
 
 
 @pytest.mark.parametrize("key", PROBES)
 def test_every_key_is_honoured_with_what_was_observed(key, ordinary):
     row = ordinary.key(key)
+    if key in INERT_ON_THE_HOST:
+        assert row["state"] == "inert" and "device.kind = host" in row["reason"]
+        return
     assert row["state"] == "honoured" and row["observed"], row
     assert key in MAY_READ_ALIKE or row["observed"] != row["value"]
 

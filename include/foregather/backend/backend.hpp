@@ -17,6 +17,17 @@
 
 namespace foregather::backend {
 
+// What a kind asks of whoever lays out memory for it: known without opening a device.
+struct Needs {
+    base::Bytes arena_alignment{1};  // units' parts and slots begin at multiples of it
+    base::Elements row_multiple = 1; // Kernels::row_multiple()
+    base::Bytes scratch{};           // of a rank's kernels
+    bool host_memory = true;         // Device::host_memory()
+    base::Bytes memory{};            // of a rank's device; 0: the node's, or unknown
+};
+// threads: of a rank, on the host.
+Needs needs_of(const std::string& kind, int threads);
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -28,8 +39,6 @@ public:
     virtual std::string transport() const = 0;
     // Can the ranks of a node read each other's shards in place?
     virtual bool can_share() const = 0;
-    // Where units' parts begin in the arenas of shards and slots: at multiples of this.
-    virtual base::Bytes arena_alignment() const { return {1}; }
     // Over the shard group. Collective; blocks.
     virtual std::unique_ptr<comm::Communicator>
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
@@ -41,9 +50,10 @@ public:
 
     std::string why;         // why this kind was chosen
     std::string why_product; // why these product kernels were
-    // Variables of the environment that override or defeat a key, each in a sentence.
-    std::vector<std::string> overrides;
     std::vector<std::string> notes; // what the user should be told, the same on every rank
+    // Environment variables that override or defeat a key: one sentence each, for
+    // output.environment.
+    std::vector<std::string> overrides;
 };
 
 // Chooses the kind that the deck asks for; `place` begins messages: "score.deck:9: device.kind".

@@ -22,14 +22,16 @@ public:
     virtual std::string name() const = 0; // of the transport: "mpi", "nccl"
     // Must shards and slots lie in memory that the ranks of a node share?
     virtual bool shares_node() const { return false; }
-    // Memory of `device` for shards and slots, from which and into which gathers are quickest.
-    virtual std::unique_ptr<device::Memory> allocate(device::Device& device, base::Bytes size,
-                                                     const std::string& purpose) {
-        return device.allocate(size, purpose);
-    }
     // What a gather of these brings to this rank from others, and none of its node has already.
     virtual base::Bytes brings(base::ConstSlab shard, base::Slab full) const {
         return full.bytes() - shard.bytes();
+    }
+
+    // Memory of `device` for shards and slots of these gathers, counted among the device's. Errors
+    // as Device::allocate().
+    virtual std::unique_ptr<device::Memory> allocate(device::Device& device, base::Bytes size,
+                                                     const std::string& purpose) {
+        return device.allocate(size, purpose);
     }
 
     // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full`

@@ -39,6 +39,7 @@ struct DeviceSection {
     std::string kind = "auto";     // auto, host, cuda
     int threads = 0;               // 0: this node's cores shared between its ranks
     std::string products = "auto"; // auto, onednn, openblas, blis
+    bool tf32 = false;
 
     friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };
@@ -54,6 +55,7 @@ struct FsdpSection {
     std::string param_dtype = "auto"; // auto, fp32, bf16
     base::Bytes piece_bytes{0};       // 0: the largest layer, at least 4 MiB
     base::Bytes gather_memory{0};     // 0: no limit
+    std::string offload = "none";     // none, params
 
     friend bool operator==(const FsdpSection&, const FsdpSection&) = default;
 };
@@ -91,8 +93,9 @@ struct OutputSection {
     double flush_every_s = 30;
     bool timeline = true;
     std::int64_t timeline_passes = 64;
-    std::string require = "none"; // none, observed
-    std::string log;              // path, variables expanded; empty: no log
+    std::string require = "none";     // none, observed
+    std::string log;                  // path, variables expanded; empty: no log
+    std::string environment = "warn"; // warn, strict
 
     friend bool operator==(const OutputSection&, const OutputSection&) = default;
 };

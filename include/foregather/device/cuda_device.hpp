@@ -25,6 +25,9 @@ int gpu_of(int local_rank, int visible);
 // "0000:3b:00.0 GPU-<uuid>" of a visible GPU, which no other GPU of the node has.
 std::string gpu_address(int ordinal);
 
+// Of the first GPU that this process sees; 0 if it sees none.
+base::Bytes gpu_memory();
+
 // Makes the GPU the calling thread's and opens it; all calls on the device, its streams and events
 // must come from that thread. Blocks for the driver to come up. Throws Error(failed).
 std::unique_ptr<Device> make_cuda_device(int ordinal);

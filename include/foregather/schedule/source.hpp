@@ -12,6 +12,7 @@
 #include <foregather/device/device.hpp>
 #include <foregather/schedule/schedule.hpp>
 #include <foregather/schedule/span.hpp>
+#include <foregather/schedule/staged_parts.hpp>
 #include <foregather/schedule/witness.hpp>
 #include <foregather/shard/layout.hpp>
 #include <foregather/shard/weight_source.hpp>
@@ -48,6 +49,9 @@ public:
     virtual std::int64_t freed() const { return 0; }
     virtual int slots() const { return 0; }
     virtual base::Bytes slot_bytes() const { return {0}; }
+    // Of this rank's own parts, what all gathers have taken: where parts lie in host memory, the
+    // bytes that were copied up.
+    base::Bytes own_bytes() const { return own_bytes_; }
 
 protected:
     struct Events {
@@ -58,6 +62,7 @@ protected:
         Events gather, compute;
         std::int64_t compute_end = 0;     // once collected; outlives the record
         const Entry* slot_used = nullptr; // whose compute last used the slot before this gather
+        std::int64_t part_number = 0;     // of the copy that brought this gather's part
     };
 
     TimedSource(const SourceOptions& options, device::Device& device, int depth, bool moves);
@@ -66,18 +71,27 @@ protected:
     // part.
     virtual base::ConstSlab fetch(Entry& entry, device::Stream& compute) = 0;
 
+    // When what a gather that is done read was there; 0: always.
+    virtual std::int64_t part_there_ns(const Entry&) { return 0; }
+    // Spans beside those of uses that were enqueued before `pass`: to be added.
+    virtual void collect_others(std::int64_t /*pass*/) {}
+
+    void add_span(const Span& span) { spans_.add(span); }
+    std::int64_t pass() const { return pass_; }
     Entry& entry(std::int64_t use);
     std::int64_t next_sequence() { return sequence_++; }
     device::Device& device() { return device_; }
     const std::vector<base::UnitId>& uses() const { return uses_; }
 
     std::int64_t issued_ = 0, waited_ = 0;
+    base::Bytes own_bytes_;
 
 private:
     void collect(Entry& entry);
 
     device::Device& device_;
     std::vector<base::UnitId> uses_;
+    std::int64_t passes_;
     int depth_;
     Witness witness_;
     SpanStore spans_;
@@ -96,10 +110,12 @@ private:
 class Prefetcher final : public TimedSource {
 public:
     // Where this rank's part of each unit lies, and memory for the slots:
-    // [slots][plan.largest_unit].
+    // [slots][plan.largest_unit]. Parts that lie in host memory, and are gathered from the
+    // device's, have two stages [2][plan.largest_part].
     struct GatherMemory {
-        std::function<base::ConstSlab(base::UnitId)> part;
+        StagedParts::Part part;
         base::Slab slots;
+        StagedParts::Stages stages{};
     };
     // All references and memory must outlive this object, and the streams must be drained before it
     // goes.
@@ -113,6 +129,8 @@ public:
 
 private:
     base::ConstSlab fetch(Entry& entry, device::Stream& compute) override;
+    std::int64_t part_there_ns(const Entry& entry) override;
+    void collect_others(std::int64_t pass) override;
     void gather(const Step& step);
     base::Slab slot_memory(int slot, base::Elements n) const;
 
@@ -129,6 +147,7 @@ private:
         std::int64_t last_use = -1; // the latest use that computed from it
     };
     std::vector<Slot> slots_;
+    std::unique_ptr<StagedParts> staged_; // where there are stages
     std::int64_t evicted_ = 0;
 };
 

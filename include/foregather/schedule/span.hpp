@@ -10,7 +10,7 @@
 
 namespace foregather::schedule {
 
-enum class SpanKind { gather, compute, wait };
+enum class SpanKind { gather, compute, wait, copy };
 
 struct Span {
     SpanKind kind = SpanKind::compute;
@@ -19,7 +19,7 @@ struct Span {
     int slot = -1;
     base::UnitId unit = 0;
     std::int64_t issued_ns = 0, begin_ns = 0, end_ns = 0;
-    base::Bytes received;
+    base::Bytes received; // from other ranks; by a copy, from host memory
 };
 
 // Keeps the spans of the first `passes` / 2 (rounded up) passes and of the last `passes` / 2.

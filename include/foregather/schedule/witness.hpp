@@ -26,7 +26,8 @@ struct UseRecord {
         0; // of the gather that brought the unit, maybe for an earlier use
     std::int64_t compute_sequence = 0;
     std::int64_t gather_issued = 0, gather_begin = 0, gather_end = 0;
-    std::int64_t slot_free = 0; // when the slot's last use before this gather had ended
+    // When the slot's last use before this gather had ended, and its part had been brought up.
+    std::int64_t slot_free = 0;
     std::int64_t compute_issued = 0, compute_begin = 0, compute_end = 0;
 };
 
@@ -48,6 +49,8 @@ struct PrefetchFigures {
     std::int64_t gathers = 0, ahead_gathers = 0, exposed_gathers = 0;
     std::int64_t computes = 0; // uses in which this rank computed something
     double exposed_s = 0, overlapped_s = 0, gather_s = 0, compute_s = 0;
+    double longest_gather_s = 0;
+    base::Bytes received;
 };
 
 // Samples for quantiles in bounded memory: beyond the limit every second one is dropped and the

@@ -39,19 +39,22 @@ struct Slice {
 };
 std::vector<Slice> slices_of(const UnitSpec& unit, const ShardLayout& layout, int rank);
 
-// Where every unit lies, for one rank count.
+// Where every unit lies, for one rank count. Parts begin at multiples of a number of elements in
+// the shard arena, the same on every rank; slots have a size that is one.
 struct ArenaPlan {
     struct Place {
         ShardLayout layout;
-        base::Elements in_shard_arena; // offset in a rank's own arena: parts back to back
-        base::Elements in_whole_arena; // offset where whole units lie back to back
+        base::Elements in_shard_arena; // offset in a rank's own arena
+        base::Elements in_whole_arena; // offset where all ranks' parts of a unit lie together
     };
     std::vector<Place> units;
     base::Elements shard_elements = 0; // of a rank's own arena
     base::Elements whole_elements = 0; // of all units
     base::Elements largest_unit = 0;   // padded: the size of a slot
+    base::Elements largest_part = 0;   // of a rank: the size of a stage
 
-    ArenaPlan(const std::vector<UnitSpec>& units, int ranks);
+    // multiple: a multiple of `alignment`.
+    ArenaPlan(const std::vector<UnitSpec>& units, int ranks, base::Elements multiple = alignment);
 };
 
 } // namespace foregather::shard

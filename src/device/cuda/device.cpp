@@ -51,6 +51,7 @@ public:
             name, priority == Priority::high ? highest_priority_ : lowest_priority_, gpu_);
     }
     std::unique_ptr<Event> event() override { return std::make_unique<CudaEvent>(gpu_); }
+    bool host_memory() const override { return false; }
     std::int64_t now_ns() const override { return steady_now_ns(); }
     void mark_time(Stream& stream) override { gpu_.clock->mark(cuda_stream(stream)); }
     void look_while_waiting(std::function<void()> look) override {
@@ -131,6 +132,15 @@ int gpu_of(int local_rank, int visible) {
         return 0;
     }
     return local_rank < visible ? local_rank : -1;
+}
+
+base::Bytes gpu_memory() {
+    if (visible_gpus().count == 0) {
+        return {};
+    }
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "ask how much memory the first GPU has");
+    return {static_cast<std::int64_t>(properties.totalGlobalMem)};
 }
 
 std::string gpu_address(int ordinal) {

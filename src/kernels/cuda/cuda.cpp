@@ -31,6 +31,8 @@ base::Bytes cuda_scratch_bytes() {
     return lt_workspace + base::bytes_of(head_tokens * head_columns, base::DType::f32);
 }
 
+Elements cuda_row_multiple() { return product_row_multiple; }
+
 std::unique_ptr<Kernels> make_cuda_kernels(device::Device& device, bool tf32) {
     return std::make_unique<CudaKernels>(device, tf32);
 }

@@ -13,6 +13,7 @@
 #include <foregather/mesh/control.hpp>
 #include <foregather/shard/load.hpp>
 
+#include "../../support/apart_device.hpp"
 #include "../../support/mpi_test.hpp"
 #include "../../unit/io/h5_fixture.hpp"
 
@@ -92,6 +93,12 @@ protected:
 
 base::Slab slab(std::vector<float>& part) { return base::View<float>(part); }
 
+void load(shard::Loader& loader, const shard::UnitSpec& unit, const shard::ShardLayout& layout,
+          int rank, const base::Slab& part) {
+    shard::InPlace destination(part);
+    loader.load(unit, layout, rank, destination);
+}
+
 } // namespace
 
 TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
@@ -105,7 +112,7 @@ TEST_F(LoaderTest, each_rank_holds_its_part_whatever_the_staging) {
         io::WeightsFile file(path_);
         shard::Loader loader(file, {staging});
         std::vector<float> part(expected.size(), -1.0F);
-        loader.load(unit, layout, tests::rank(), slab(part));
+        load(loader, unit, layout, tests::rank(), slab(part));
         EXPECT_EQ(part, expected) << "staging of " << staging << " bytes";
     }
 }
@@ -118,9 +125,8 @@ TEST_F(LoaderTest, holds_what_it_read_as_bf16) {
         io::WeightsFile file(path_);
         shard::Loader loader(file, {staging});
         std::vector<std::uint16_t> part(static_cast<std::size_t>(layout.per_rank()), 0xFFFF);
-        loader.load(
-            unit, layout, tests::rank(),
-            {reinterpret_cast<std::byte*>(part.data()), std::ssize(part), base::DType::bf16});
+        load(loader, unit, layout, tests::rank(),
+             {reinterpret_cast<std::byte*>(part.data()), std::ssize(part), base::DType::bf16});
         const auto first = static_cast<std::size_t>(tests::rank() * layout.per_rank());
         for (std::size_t i = 0; i < part.size(); ++i) { // whole numbers below 256: exact in bf16
             const float value = whole[first + i];
@@ -135,10 +141,10 @@ TEST_F(LoaderTest, a_type_that_weights_are_never_held_as_is_refused) {
     io::WeightsFile file(path_);
     shard::Loader loader(file, {1000});
     std::vector<std::uint16_t> part(static_cast<std::size_t>(layout.per_rank()));
-    EXPECT_THROW(loader.load(unit, layout, tests::rank(),
-                             {reinterpret_cast<std::byte*>(part.data()), std::ssize(part),
-                              base::DType::f16}),
-                 base::Error);
+    EXPECT_THROW(
+        load(loader, unit, layout, tests::rank(),
+             {reinterpret_cast<std::byte*>(part.data()), std::ssize(part), base::DType::f16}),
+        base::Error);
 }
 
 TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
@@ -149,7 +155,7 @@ TEST_F(LoaderTest, reads_no_rows_but_those_that_touch_its_part) {
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
     for (int r = tests::rank(); r < 40; r += tests::ranks()) {
         const std::int64_t before = file.bytes_read();
-        loader.load(unit, layout, r, slab(part));
+        load(loader, unit, layout, r, slab(part));
         // A part touches at most two rows more than it has elements for, of at most 4 bytes an
         // element.
         EXPECT_LE(file.bytes_read() - before, 4 * (layout.per_rank() + 2 * 2 * columns));
@@ -165,10 +171,52 @@ TEST_F(LoaderTest, every_rank_of_many_puts_the_unit_together) {
         std::vector<float> gathered;
         std::vector<float> part(static_cast<std::size_t>(layout.per_rank()), -1.0F);
         for (int r = 0; r < ranks; ++r) {
-            loader.load(unit, layout, r, slab(part));
+            load(loader, unit, layout, r, slab(part));
             gathered.insert(gathered.end(), part.begin(), part.end());
         }
         EXPECT_EQ(gathered, whole_unit(unit, layout.padded())) << "of " << ranks << " ranks";
+    }
+}
+
+// Byte for byte what the host holds, although a copy may still read a buffer when the next piece is
+// read from the file.
+TEST_F(LoaderTest, fills_memory_that_the_host_cannot_write_through_two_buffers) {
+    const shard::UnitSpec unit = unit_spec();
+    std::uint64_t seed = 0;
+    for (const int ranks : {1, 2, 3, 4}) {
+        const shard::ShardLayout layout(unit.elements, ranks);
+        for (const base::DType type : {base::DType::f32, base::DType::bf16}) {
+            for (const std::int64_t staging : {30, 500, 1'000'000}) {
+                const int rank = static_cast<int>(seed) % ranks;
+                const auto n = base::bytes_of(layout.per_rank(), type);
+                tests::ApartDevice device(++seed,
+                                          std::chrono::microseconds(staging < 500 ? 0 : 300));
+                io::WeightsFile file(path_);
+                shard::Loader loader(file, {staging});
+                std::vector<std::byte> expected(static_cast<std::size_t>(n.count));
+                load(loader, unit, layout, rank, {expected.data(), layout.per_rank(), type});
+                const std::int64_t read = file.bytes_read();
+                const device::Buffer<std::byte> part(device, n.count, "a part");
+                std::fill(part.view().begin(), part.view().end(), std::byte{0xA5});
+                shard::Upload upload(device, {staging});
+                const int buffers = device.allocations();
+                for (const int time : {1, 2}) { // the buffers are used again
+                    upload.begin({part.view().data(), layout.per_rank(), type});
+                    loader.load(unit, layout, rank, upload);
+                    EXPECT_GE(file.bytes_read(), (1 + time) * read);
+                }
+                upload.sync();
+                EXPECT_TRUE(std::equal(expected.begin(), expected.end(), part.view().begin()))
+                    << ranks << " ranks, " << base::name_of(type) << ", staging of " << staging;
+                EXPECT_EQ(device.allocations(), buffers);
+                std::int64_t copied = 0;
+                for (const auto& copy : device.copies()) {
+                    copied += copy.bytes;
+                    EXPECT_LE(copy.bytes, std::max<std::int64_t>(staging, 4));
+                }
+                EXPECT_EQ(copied, 2 * n.count) << "all of it by copies";
+            }
+        }
     }
 }
 
@@ -178,7 +226,7 @@ TEST_F(LoaderTest, a_destination_of_another_size_is_refused) {
     io::WeightsFile file(path_);
     shard::Loader loader(file, {1000});
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()) + 1);
-    EXPECT_THROW(loader.load(unit, layout, tests::rank(), slab(part)), base::Error);
+    EXPECT_THROW(load(loader, unit, layout, tests::rank(), slab(part)), base::Error);
 }
 
 TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
@@ -189,5 +237,5 @@ TEST_F(LoaderTest, a_tensor_that_is_not_in_the_file_is_named) {
     shard::Loader loader(file, {1000});
     std::vector<float> part(static_cast<std::size_t>(layout.per_rank()));
     h5::expect_error(base::Status::failed, {"model.norm.weight", path_},
-                     [&] { loader.load(unit, layout, 0, slab(part)); });
+                     [&] { load(loader, unit, layout, 0, slab(part)); });
 }

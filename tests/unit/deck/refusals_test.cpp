@@ -37,7 +37,7 @@ const std::vector<Fault> faults = {
      after_good("[fsdp]\nxyzzy = 1\n"),
      {},
      "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, param_dtype, "
-     "piece_bytes, gather_memory)"},
+     "piece_bytes, gather_memory, offload)"},
     {"KnownKeyInTheWrongSection",
      after_good("[job]\nforward_prefetch = 1\n"),
      {},

@@ -126,6 +126,26 @@ TEST(ArenaPlanTest, units_lie_back_to_back_in_both_arenas) {
     EXPECT_EQ(plan.units[1].layout.padded(), 1152);
 }
 
+TEST(ArenaPlanTest, parts_and_slots_begin_at_multiples_that_a_device_asks_for) {
+    const std::vector<UnitSpec> units = {unit_of({{300}}), unit_of({{9000}}), unit_of({{1}})};
+    for (int ranks = 1; ranks <= 5; ++ranks) {
+        const ArenaPlan plan(units, ranks, 1024);
+        base::Elements end = 0;
+        for (const auto& place : plan.units) {
+            EXPECT_EQ(place.in_shard_arena % 1024, 0);
+            EXPECT_GE(place.in_shard_arena, end);
+            EXPECT_EQ(place.in_whole_arena, ranks * place.in_shard_arena);
+            end = place.in_shard_arena + place.layout.per_rank();
+            EXPECT_GE(plan.largest_unit, place.layout.padded());
+            EXPECT_GE(plan.largest_part, place.layout.per_rank());
+        }
+        EXPECT_GE(plan.shard_elements, end);
+        EXPECT_EQ(plan.whole_elements, ranks * plan.shard_elements);
+        EXPECT_EQ(plan.largest_unit % 1024, 0);
+        EXPECT_EQ(plan.largest_part % 1024, 0);
+    }
+}
+
 TEST(ArenaPlanTest, arenas_hold_the_same_elements_for_any_number_of_ranks) {
     std::vector<UnitSpec> units;
     for (std::int64_t n = 1; n < 3000; n = 2 * n + 3) {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA device's Kernels: what each kernel launches, and in which blocks. Blocks follow from
+// shapes alone, sums run in a fixed order, no atomics: the same inputs give the same bits. Errors
+// in ids that the host's kernels tell by throwing cannot be told from inside a device: rows with a
+// bad position or row number, and outputs of attention with bad offsets, become NaN.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <foregather/device/device.hpp>
+#include <foregather/kernels/kernels.hpp>
+
+namespace foregather::kernels {
+
+// Blocks of the head's logits: so many tokens by so many vocabulary rows exist at a time.
+inline constexpr Elements head_tokens = 1024;
+inline constexpr Elements head_columns = 8192;
+// Products compute whole multiples of so many rows.
+inline constexpr Elements product_row_multiple = 256;
+static_assert(head_tokens % product_row_multiple == 0);
+
+// The widest head that attention takes.
+inline constexpr int widest_head = 256;
+
+class CudaKernels final : public Kernels {
+public:
+    explicit CudaKernels(device::Device& device);
+    ~CudaKernels() override;
+
+    Elements row_multiple() const override { return product_row_multiple; }
+    void prepare(View<const ProductShape> products) override;
+    std::string product_name() const override;
+    std::optional<double> product_seconds() const override { return std::nullopt; }
+
+private:
+    void do_embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
+                  Stream& stream) override;
+    void do_rms_norm(ConstFloats x, ConstSlab w, float epsilon, Slab y, Stream& stream) override;
+    void do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y, Elements tokens,
+                    Stream& stream) override;
+    void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
+                 int head_dim, Stream& stream) override;
+    void do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
+                      Stream& stream) override;
+    void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) override;
+    void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) override;
+    void do_head_begin(HeadState state, Stream& stream) override;
+    void do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
+                       Stream& stream) override;
+    void do_head_end(HeadState state, Ids targets, HeadResults results, Stream& stream) override;
+
+    // y = x w^T + bias, or y += x w^T + bias, for x [rows, in], w [out, in]; row r of y begins at
+    // r * y_stride. Rows of x and y up to a multiple of row_multiple() may be read and written.
+    void multiply(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, float* y, Elements rows,
+                  Elements in, Elements out, Elements y_stride, Stream& stream);
+
+    struct Products; // product.cpp
+    std::unique_ptr<Products> products_;
+    device::Buffer<float> logits_; // [head_tokens, head_columns]
+};
+
+} // namespace foregather::kernels

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies one gather ahead, by a second place in the same schedule.
+#include <foregather/schedule/staged_parts.hpp>
+
+#include <utility>
+
+#include <foregather/base/error.hpp>
+
+namespace foregather::schedule {
+
+// Copies of four passes may be waiting to be read off: of two in flight, of the one being enqueued,
+// and of the one before, whose gathers have not all been collected.
+StagedParts::StagedParts(Schedule schedule, Part part, const Stages& stages, device::Device& device)
+    : ahead_(std::move(schedule)), part_(std::move(part)), stages_(stages), device_(device),
+      copies_(static_cast<std::size_t>(4 * ahead_.uses_per_pass() + 4)) {
+    for (Copy& copy : copies_) {
+        copy.begin = device.event();
+        copy.end = device.event();
+    }
+    for (auto& event : stage_free_) {
+        event = device.event();
+    }
+}
+
+base::Slab StagedParts::stage(std::int64_t number, base::Elements n) const {
+    const base::Elements half = stages_.memory.n / 2;
+    if (n > half) {
+        base::fail("a part of " + std::to_string(n) + " elements does not fit a stage of " +
+                   std::to_string(half));
+    }
+    return stages_.memory.part(number % 2 * half, n);
+}
+
+base::ConstSlab StagedParts::take(const Step& step, std::int64_t pass,
+                                  const std::function<std::int64_t()>& next_sequence,
+                                  device::Stream& gather) {
+    // Not further ahead: a stage is free only when the gather two before has been enqueued.
+    while (brought_ < taken_ + 2 && bring_next(pass, next_sequence)) {
+    }
+    Copy& mine = copy(taken_);
+    if (brought_ <= taken_ || mine.span.unit != step.unit) {
+        base::fail("the part of unit " + std::to_string(step.unit) + " was not brought for use " +
+                   std::to_string(step.use));
+    }
+    gather.wait(*mine.end);
+    return stage(taken_, part_(step.unit).n);
+}
+
+bool StagedParts::bring_next(std::int64_t pass,
+                             const std::function<std::int64_t()>& next_sequence) {
+    Step step;
+    do {
+        if (!ahead_.next(step)) {
+            return false;
+        }
+    } while (step.kind != Step::Kind::gather);
+    const base::ConstSlab from = part_(step.unit);
+    const base::Slab to = stage(brought_, from.n);
+    Copy& c = copy(brought_);
+    c.span = {SpanKind::copy,
+              pass,
+              next_sequence(),
+              static_cast<int>(brought_ % 2),
+              step.unit,
+              device_.now_ns(),
+              0,
+              0,
+              from.bytes()};
+    c.read = false;
+    device::Stream& stream = *stages_.copy;
+    stream.wait(*stage_free_[static_cast<std::size_t>(brought_ % 2)]);
+    c.begin->record(stream);
+    const auto bytes = static_cast<std::size_t>(from.bytes().count);
+    device_.copy_in(base::View<const std::byte>(from.data, bytes),
+                    base::View<std::byte>(to.data, bytes), stream);
+    c.end->record(stream);
+    ++brought_;
+    return true;
+}
+
+void StagedParts::given_back(device::Stream& gather) {
+    stage_free_[static_cast<std::size_t>(taken_ % 2)]->record(gather);
+    ++taken_;
+}
+
+void StagedParts::read(Copy& c) {
+    if (!c.read) {
+        c.end->wait_host();
+        c.span.begin_ns = c.begin->time_ns();
+        c.span.end_ns = c.end->time_ns();
+        c.read = true;
+    }
+}
+
+std::int64_t StagedParts::arrived_ns(std::int64_t number) {
+    read(copy(number));
+    return copy(number).span.end_ns;
+}
+
+void StagedParts::collect(std::int64_t pass, const std::function<void(const Span&)>& add) {
+    for (; collected_ < brought_ && copy(collected_).span.pass < pass; ++collected_) {
+        read(copy(collected_));
+        add(copy(collected_).span);
+    }
+}
+
+} // namespace foregather::schedule
