@@ -134,7 +134,7 @@ Scene::Run Scene::run(schedule::TimedSource& source, const Pack& pack, kernels::
             }
         }
     }
-    Run run{watch.seconds() / (passes - 1), 0, source.figures()};
+    Run run{watch.seconds() / (passes - 1), 0, source.figures(), {}};
     for (const schedule::Span& span : source.spans()) {
         const auto& name = chain_.units[static_cast<std::size_t>(span.unit)].name;
         if (span.kind == schedule::SpanKind::compute && span.pass > 0 &&

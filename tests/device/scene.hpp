@@ -55,7 +55,8 @@ public:
     struct Run {
         double step_s = 0;   // of a pass, the first not counted
         double layers_s = 0; // of its layers
-        schedule::PrefetchFigures figures;
+        schedule::PrefetchFigures figures{};
+        base::Bytes copied{}; // from host memory, by all passes; whoever made the source tells
     };
     // The pack as many times as the source was made for, at least twice. Blocks.
     Run run(schedule::TimedSource& source, const Pack& pack, kernels::Kernels& kernels, int passes);

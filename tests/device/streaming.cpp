@@ -3,7 +3,7 @@
 // the same layers resident: at how many tokens a step the copies vanish behind the compute.
 #include <algorithm>
 
-#include <foregather/comm/communicator.hpp>
+#include <foregather/comm/host_memory.hpp>
 
 #include "scene.hpp"
 
@@ -12,37 +12,11 @@ namespace {
 
 constexpr int most_depth = 2;
 
-// A group of one rank whose part of a unit, the whole of it, lies in host memory: a gather is a
-// copy.
-class CopyUp final : public comm::Communicator {
-public:
-    explicit CopyUp(device::Device& device) : device_(device) {}
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    std::string name() const override { return "copies"; }
-    base::Bytes brings(base::ConstSlab shard, base::Slab /*full*/) const override {
-        return shard.bytes();
-    }
-    base::Bytes copied() const { return copied_; } // all that was enqueued
-
-private:
-    void do_all_gather(base::ConstSlab shard, base::Slab full, std::string /*what*/,
-                       device::Stream& stream) override {
-        const auto n = static_cast<std::size_t>(shard.bytes().count);
-        device_.copy_in(base::View<const std::byte>(shard.data, n),
-                        base::View<std::byte>(full.data, n), stream);
-        copied_ += shard.bytes();
-    }
-
-    device::Device& device_;
-    base::Bytes copied_;
-};
-
 struct Homes {
     Array resident;
     device::HostBuffer<std::byte> host; // the same weights
     Array slots;
-    CopyUp copies;
+    std::unique_ptr<comm::Communicator> copies;
     std::unique_ptr<device::Stream> gather;
 };
 
@@ -53,7 +27,7 @@ Homes make_homes(Bench& bench, Scene& scene) {
     Homes homes{{device, n, type, "resident weights"},
                 {device, base::bytes_of(n, type).count, "page-locked weights"},
                 {device, (most_depth + 1) * scene.plan().largest_unit, type, "slots"},
-                CopyUp(device),
+                comm::make_host_memory_copies(device),
                 device.stream("gather", device::Priority::high)};
     scene.fill_weights(homes.resident.slab());
     device.copy_out(base::View<const std::byte>(homes.resident.memory.view()), homes.host.view(),
@@ -77,10 +51,11 @@ Scene::Run streamed_run(Bench& bench, Scene& scene, Homes& homes, const Pack& pa
         return base::ConstSlab(all.part(place.in_whole_arena, place.layout.padded()));
     };
     schedule::Prefetcher source(scene.source_options(depth, passes), scene.chain().units,
-                                scene.plan(), {part, homes.slots.slab()}, homes.copies,
+                                scene.plan(), {part, homes.slots.slab()}, *homes.copies,
                                 *bench.device, *homes.gather);
     Scene::Run run = scene.run(source, pack, *bench.kernels, passes);
     homes.gather->sync();
+    run.copied = source.own_bytes();
     return run;
 }
 
@@ -93,9 +68,8 @@ void measure(Bench& bench, Scene& scene, Homes& homes, Elements tokens, int dept
     base::Bytes copied;                        // by the last run, which the figures are of
     for (int pair = 0; pair < pairs; ++pair) { // in turn: drift of clocks meets both alike
         resident.push_back(resident_run(bench, scene, homes, pack, passes).step_s);
-        copied = homes.copies.copied();
         const Scene::Run run = streamed_run(bench, scene, homes, pack, depth, passes);
-        copied = homes.copies.copied() - copied;
+        copied = run.copied;
         streamed.push_back(run.step_s);
         ratios.push_back(streamed.back() / resident.back());
         figures = run.figures;
