@@ -198,6 +198,11 @@ std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::str
                                     : open_host(section, topology, control);
     backend->why = why;
     require_one_product(*backend, control);
+    const Needs needs = needs_of(backend->kind(), 1);
+    if (backend->kernels().row_multiple() != needs.row_multiple ||
+        backend->device().host_memory() != needs.host_memory) {
+        base::fail("the " + backend->kind() + " backend is not what its memory is planned for");
+    }
     return backend;
 }
 

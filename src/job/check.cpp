@@ -56,19 +56,37 @@ Layout lay_out(const deck::Deck& deck, int ranks, int ranks_per_node) {
     return layout;
 }
 
-std::string memory_text(const MemoryPlan& plan, const Layout& layout) {
+std::string memory_text(const MemoryPlan& plan, const Layout& layout, const backend::Needs& needs) {
     std::string text = "memory plan of a rank\n";
     for (const MemoryPlan::Row& r : plan.rows) {
         text += row(r.name, in_words(r.bytes), r.detail);
     }
-    const base::Bytes node = layout.per_node * plan.total();
-    text += row("total", in_words(plan.total()),
+    const base::Bytes in_node = needs.host_memory ? plan.total() : plan.total() - plan.on_device();
+    if (!needs.host_memory) {
+        text += row("on its device", in_words(plan.on_device()),
+                    needs.memory.count > 0 ? "which has " + in_words(needs.memory) : "");
+    }
+    const base::Bytes node = layout.per_node * in_node;
+    text += row(needs.host_memory ? "total" : "in host memory", in_words(in_node),
                 std::to_string(layout.per_node) + " ranks on a node: " + in_words(node) +
                     "; this node has " + in_words(node_memory()));
     if (node > node_memory()) {
         text += "  note: that does not fit a node like this one\n";
     }
     return text;
+}
+
+std::string smaller_group_text(const Inputs& inputs, const Layout& layout, int depth,
+                               const Work& work) {
+    const int smaller =
+        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group, depth,
+                                 work, layout.per_node, node_memory());
+    if (smaller == 0) {
+        return "";
+    }
+    return "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
+           (smaller == 1 ? "no gathers are needed then\n"
+                         : "gathers then stay among fewer ranks\n");
 }
 
 std::string schedule_text(const Inputs& inputs, std::int64_t passes, int depth) {
@@ -162,19 +180,13 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     std::string text = deck.effective_text() + "\n";
     text += "ranks: " + std::to_string(layout.ranks) + ", " + std::to_string(layout.per_node) +
             " on a node, shard groups of " + std::to_string(layout.group) + "; " + device.kind +
-            " (" + device.why + "), " + std::to_string(threads) + " threads a rank\n";
+            " (" + device.why + ")" +
+            (host ? ", " + std::to_string(threads) + " threads a rank" : "") + "\n";
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
     text += work_text(inputs.packs, to_do, passes);
-    text += memory_text(plan, layout);
+    text += memory_text(plan, layout, needs);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
-    const int smaller =
-        smallest_group_that_fits(inputs.config, inputs.chain, layout.ranks, layout.group,
-                                 depth.units, work, layout.per_node, node_memory());
-    if (smaller > 0) {
-        text += "  note: mesh.shard = " + std::to_string(smaller) + " would fit as well: " +
-                (smaller == 1 ? "no gathers are needed then\n"
-                              : "gathers then stay among fewer ranks\n");
-    }
+    text += smaller_group_text(inputs, layout, depth.units, work);
     std::vector<std::string> depth_notes;
     if (moves(transport)) {
         text += schedule_text(inputs, passes, depth.units);

@@ -84,8 +84,10 @@ void PassLoop::enqueue(std::int64_t pass) {
     const auto s = std::ssize(f.inputs.rows);
     device::Device& device = p_.backend.device();
     device::Stream& compute = p_.compute;
-    // Times of pass k are read when its results are fetched, before mark k + 2. A gather for pass k
-    // may have been enqueued in pass k - 1, and no earlier: two marks after the one before it.
+    // Times of pass k are read when its results are fetched, before mark k + 2. Its first gathers
+    // were enqueued in pass k - 1 and no earlier, since depth is less than a pass, into slots last
+    // used in that pass (what is used before its end is in no slot that may be taken); a gather of
+    // pass k follows a use of pass k - 1 at the earliest. So two marks follow the one before any.
     device.mark_time(compute);
     p_.source.begin_pass(t > 0);
     model::PackView what{

@@ -41,7 +41,7 @@ io::Table versions_table() {
             "component"};
 }
 
-io::Table hosts_table(const mesh::Topology& topology) {
+io::Table hosts_table(const mesh::Topology& topology, const std::vector<std::string>& devices) {
     Integers rank;
     Integers node;
     Integers local;
@@ -59,7 +59,9 @@ io::Table hosts_table(const mesh::Topology& topology) {
              {"host", "", "host name", host},
              {"node", "1", "number of the node", node},
              {"local_rank", "1", "rank within the node", local},
-             {"cores", "1", "cores in the rank's affinity mask", cores}},
+             {"cores", "1", "cores in the rank's affinity mask", cores},
+             {"device", "", "what computes: its name, and the address of one with its own memory",
+              devices}},
             {},
             "rank"};
 }
@@ -143,8 +145,10 @@ std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& star
             {"/provenance/started", utc(start.started_unix_s)}};
 }
 
-std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology) {
-    return {versions_table(), hosts_table(topology), environment_table(), inputs_table(inputs)};
+std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology,
+                                         const std::vector<std::string>& devices) {
+    return {versions_table(), hosts_table(topology, devices), environment_table(),
+            inputs_table(inputs)};
 }
 
 io::Text finished_text() {

@@ -22,7 +22,9 @@ std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& star
 // Of the last of several starts: what it read, beside that of the first.
 std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start);
 io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before);
-std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology);
+// devices: of each rank, in words.
+std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology,
+                                         const std::vector<std::string>& devices);
 // Known at the end: the ledger, and choices that the program made, with their reasons.
 io::Table ledger_table(const deck::Ledger& ledger);
 io::Table choices_table(const std::vector<std::array<std::string, 3>>& name_value_why);

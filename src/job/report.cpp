@@ -26,9 +26,8 @@ std::string head(const RunFacts& f) {
         line("---- score: %d %s on %d %s, shard %d x %d %s ----", t.size(),
              t.size() == 1 ? "rank" : "ranks", t.nodes(), t.nodes() == 1 ? "node" : "nodes",
              t.shard_size(), t.replicas(), t.replicas() == 1 ? "replica" : "replicas");
-    text +=
-        line("device     %s (%s), %lld threads per rank, products by %s", f.backend_kind.c_str(),
-             f.backend_why.c_str(), static_cast<long long>(f.ranks[0].threads), f.product.c_str());
+    text += line("device     %s (%s), %s, products by %s", f.backend_kind.c_str(),
+                 f.backend_why.c_str(), in_words(f.device).c_str(), f.product.c_str());
     text += line("transport  %s (%s)", f.transport.name.c_str(), f.transport.why.c_str());
     const double rate = f.deck.sections().comm.link_rate_bytes_per_s;
     if (rate > 0) {
@@ -90,18 +89,26 @@ std::string memory(const RunFacts& f) {
     std::int64_t proportional = 0;
     std::int64_t read = 0;
     std::int64_t received = 0;
+    std::int64_t copied = 0;
     for (const RankFigures& r : f.ranks) {
         peak = std::max(peak, r.peak_host_bytes);
         proportional = std::max(proportional, r.proportional_bytes);
         read += r.bytes_read;
         received += r.bytes_received;
+        copied = std::max(copied, r.bytes_copied_up);
     }
     std::string text = line(
         "memory     a rank: planned %s; proportional %s, peak resident %s (largest of any rank)",
-        in_words(f.memory.total()).c_str(), in_words({proportional}).c_str(),
-        in_words({peak}).c_str());
-    return text + line("moved      read %s of weights, gathered %s from other ranks (all ranks)",
-                       in_words({read}).c_str(), in_words({received}).c_str());
+        in_words(f.memory.total()).c_str(), in_words(base::Bytes{proportional}).c_str(),
+        in_words(base::Bytes{peak}).c_str());
+    text += line("moved      read %s of weights, gathered %s from other ranks (all ranks)",
+                 in_words(base::Bytes{read}).c_str(), in_words(base::Bytes{received}).c_str());
+    if (f.offload) {
+        text += line("offload    weights lie in host memory: %s copied up by a rank, %s a pass",
+                     in_words(base::Bytes{copied}).c_str(),
+                     in_words(base::Bytes{copied / std::max<std::int64_t>(f.passes, 1)}).c_str());
+    }
+    return text;
 }
 
 std::string results(const RunFacts& f) {
@@ -119,6 +126,13 @@ std::string results(const RunFacts& f) {
 }
 
 } // namespace
+
+std::string in_words(const device::Facts& facts) {
+    if (facts.kind == "host") {
+        return std::to_string(facts.threads) + " threads per rank";
+    }
+    return facts.name + " at " + facts.address + " (rank 0's)";
+}
 
 double run_seconds(const RunFacts& f) { return spread(f.ranks, phase_run).max; }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <foregather/device/device.hpp>
 #include <foregather/io/results_file.hpp>
 #include <foregather/io/table.hpp>
 #include <foregather/mesh/topology.hpp>
@@ -45,9 +46,13 @@ struct RunFacts { // known on rank 0 when the run is over
     double first_compute_s = 0; // from the start of the process to the first pack's compute
     Computed computed;
     std::int64_t packs_before = 0; // that an earlier start had stored
+    device::Facts device;          // of rank 0
     bool offload = false;
     std::vector<std::string> overrides; // of keys, by variables
 };
+
+// "2 threads per rank", or of a device that is not the host its name and address.
+std::string in_words(const device::Facts& facts);
 
 double run_seconds(const RunFacts& facts);       // the longest of any rank
 double tokens_per_second(const RunFacts& facts); // computed / run_seconds

@@ -222,8 +222,11 @@ void ScoreRun::prepare() {
 void ScoreRun::lay_out_results() {
     std::vector<io::Table> tables;
     std::vector<io::Text> texts;
+    const device::Facts facts = backend_->device().facts();
+    const auto devices =
+        control_.gather(facts.name + (facts.address.empty() ? "" : " " + facts.address));
     if (control_.first() && !goes_on()) {
-        tables = provenance_tables(inputs_, topology_);
+        tables = provenance_tables(inputs_, topology_, devices);
         tables.push_back(io::identity_table(identity_));
         tables.push_back(io::starts_table(this_start_));
         texts = provenance_texts(deck_, start_);
@@ -285,6 +288,7 @@ RunFacts ScoreRun::account(const io::Summary& summary) {
                    since_start(load_end_ns_),
                    computed(inputs_.packs, to_do_, s_.score),
                    std::max<std::int64_t>(this_start_.packs_before, 0),
+                   backend_->device().facts(),
                    offload_,
                    backend_->overrides};
     facts.prefetch = judge_run(facts.ranks);
@@ -308,6 +312,9 @@ base::Status ScoreRun::finish() {
         notes_.insert(notes_.end(), advices.begin(), advices.end());
         told = report(facts, notes_);
         texts = {finished_text(), {"/provenance/report", told}};
+        if (const std::string how = backend_->kernels().algorithms(); !how.empty()) {
+            texts.push_back({"/provenance/algorithms", how});
+        }
         if (goes_on()) {
             const auto more = resumed_texts(deck_, start_);
             texts.insert(texts.end(), more.begin(), more.end());

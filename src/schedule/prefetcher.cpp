@@ -86,8 +86,8 @@ void Prefetcher::gather(const Step& step) {
     e.record.gather_issued = device().now_ns();
     e.slot_used = nullptr;
     if (slot.last_use >= 0) {
-        e.slot_used = &entry(slot.last_use);
-        gather_stream_.wait(*e.slot_used->compute.end); // freed in stream order, not by the host
+        e.slot_used = &entry(slot.last_use).compute;
+        gather_stream_.wait(*e.slot_used->end); // freed in stream order, not by the host
         ++evicted_;
     }
     base::ConstSlab part = memory_.part(step.unit);

@@ -85,14 +85,13 @@ void TimedSource::collect(Entry& e) {
     UseRecord& r = e.record;
     e.compute.end->wait_host();
     r.compute_begin = e.compute.begin->time_ns();
-    r.compute_end = e.compute_end = e.compute.end->time_ns();
+    r.compute_end = e.compute.end->time_ns();
     if (r.gathered) {
         e.gather.end->wait_host();
         r.gather_begin = e.gather.begin->time_ns();
         r.gather_end = e.gather.end->time_ns();
-        // Kept when it was collected: its event may be too old for the device's clock by now.
         r.slot_free =
-            std::max(e.slot_used != nullptr ? e.slot_used->compute_end : 0, part_there_ns(e));
+            std::max(e.slot_used != nullptr ? e.slot_used->end->time_ns() : 0, part_there_ns(e));
         spans_.add({SpanKind::gather, r.pass, r.gather_sequence, r.slot, r.unit, r.gather_issued,
                     r.gather_begin, r.gather_end, r.received});
     }

@@ -9,8 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <memory>
-#include <new>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -19,6 +17,7 @@
 
 #include <foregather/base/error.hpp>
 
+#include "block_memory.hpp"
 #include "stacks.hpp"
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
@@ -29,24 +28,15 @@ namespace {
 
 namespace fc = boost::context::detail;
 
-struct Aligned {
-    void operator()(std::byte* memory) const {
-        ::operator delete[](memory, std::align_val_t{alignment});
+struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t bytes, zeros;
+
+    void run() const {
+        std::memcpy(to, from, bytes);
+        std::memset(to + bytes, 0, zeros);
     }
-    static constexpr std::size_t alignment = 128;
-};
-using SharedMemory = std::unique_ptr<std::byte[], Aligned>;
-
-// Of exactly this size, so that an address sanitizer knows where it ends.
-SharedMemory shared_memory(std::size_t bytes) {
-    return SharedMemory(static_cast<std::byte*>(
-        ::operator new[](std::max<std::size_t>(bytes, 1), std::align_val_t{Aligned::alignment})));
-}
-
-struct Keyed {
-    const void* key;
-    std::size_t bytes;
-    SharedMemory memory;
 };
 
 enum class State { ready, at_block, at_warp, done };
@@ -61,6 +51,7 @@ struct Fiber {
     unsigned calls = 0; // of exchange()
     void* fake_stack = nullptr;
     Stack stack{};
+    std::vector<Copy> copies; // begun and not waited for
 };
 
 struct Warp {
@@ -87,8 +78,9 @@ public:
     const std::uint64_t* exchange(const char* operation, unsigned mask, std::uint64_t value,
                                   Where where);
     void sync(Where where);
-    std::byte* dynamic() const { return dynamic_.get(); }
-    std::byte* keyed(const void* key, std::size_t bytes);
+    void copy(const Copy& copy);
+    void finish_copies();
+    BlockMemory& memory() { return memory_; }
 
 private:
     static void enter(fc::transfer_t from);
@@ -112,8 +104,7 @@ private:
     std::mt19937 random_{1};
     std::vector<Fiber> fibers_;
     std::vector<Warp> warps_;
-    SharedMemory dynamic_;
-    std::vector<Keyed> keyed_;
+    BlockMemory memory_;
     uint3 block_{};
     fc::fcontext_t scheduler_ = nullptr;
     Stack scheduler_stack_{};
@@ -134,8 +125,7 @@ Runner& inside() {
 Runner::Runner(const Grid& grid, Order order, const std::function<void()>& thread)
     : grid_(grid), order_(order), thread_(thread),
       fibers_(std::size_t{grid.threads.x} * grid.threads.y * grid.threads.z),
-      warps_((fibers_.size() + warp_lanes - 1) / warp_lanes),
-      dynamic_(shared_memory(grid.shared_bytes)) {
+      warps_((fibers_.size() + warp_lanes - 1) / warp_lanes), memory_(grid.shared_bytes) {
     constexpr std::size_t most_threads = 1024; // of a block, CUDA's limit
     if (fibers_.empty() || fibers_.size() > most_threads) {
         base::fail("kernel " + grid.name + ": a block of " + std::to_string(fibers_.size()) +
@@ -168,10 +158,7 @@ void Runner::run() {
 void Runner::run_block(uint3 block) {
     block_ = block;
     blockIdx = block;
-    std::memset(dynamic_.get(), 0xFF, grid_.shared_bytes);
-    for (const Keyed& shared : keyed_) {
-        std::memset(shared.memory.get(), 0xFF, shared.bytes);
-    }
+    memory_.begin_block();
     start();
     std::vector<int> order(warps_.size());
     do {
@@ -189,6 +176,7 @@ void Runner::start() {
                                           &Runner::enter);
         fiber.state = State::ready;
         fiber.calls = 0;
+        fiber.copies.clear();
         fiber.fake_stack = nullptr;
     }
 }
@@ -321,15 +309,21 @@ void Runner::sync(Where where) {
     wait(State::at_block);
 }
 
-std::byte* Runner::keyed(const void* key, std::size_t bytes) {
-    for (const Keyed& shared : keyed_) {
-        if (shared.key == key) {
-            return shared.memory.get();
-        }
+// A device may copy at any time until the copy is waited for: at once in one order of threads, as
+// late as it may in the others.
+void Runner::copy(const Copy& copy) {
+    if (order_ == Order::ascending) {
+        copy.run();
+    } else {
+        running_->copies.push_back(copy);
     }
-    keyed_.push_back({key, bytes, shared_memory(bytes)});
-    std::memset(keyed_.back().memory.get(), 0xFF, bytes);
-    return keyed_.back().memory.get();
+}
+
+void Runner::finish_copies() {
+    for (const Copy& copy : running_->copies) {
+        copy.run();
+    }
+    running_->copies.clear();
 }
 
 std::string Runner::name_of(const Fiber& fiber) const {
@@ -387,7 +381,14 @@ const std::uint64_t* exchange(const char* operation, unsigned mask, std::uint64_
     return inside().exchange(operation, mask, value, where);
 }
 
-std::byte* dynamic_memory() { return inside().dynamic(); }
-std::byte* block_memory(const void* key, std::size_t bytes) { return inside().keyed(key, bytes); }
+void begin_copy(void* to, const void* from, std::size_t bytes, std::size_t zeros) {
+    inside().copy({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, zeros});
+}
+void finish_copies() { inside().finish_copies(); }
+
+std::byte* dynamic_memory() { return inside().memory().dynamic(); }
+std::byte* block_memory(const void* key, std::size_t bytes) {
+    return inside().memory().keyed(key, bytes);
+}
 
 } // namespace foregather::emulation

@@ -49,6 +49,11 @@ void sync_block(Where where);
 const std::uint64_t* exchange(const char* operation, unsigned mask, std::uint64_t value,
                               Where where);
 
+// A copy that may happen at any time until the same thread finishes its copies; `zeros` bytes
+// behind it are cleared.
+void begin_copy(void* to, const void* from, std::size_t bytes, std::size_t zeros);
+void finish_copies();
+
 std::byte* dynamic_memory();
 // The block's memory for `key`, the same for all of its threads.
 std::byte* block_memory(const void* key, std::size_t bytes);

@@ -115,6 +115,36 @@ TEST(Fibers, AMissingBarrierShowsInOneOrder) {
     EXPECT_NE(sum_of_warps(Order::ascending, false), sum_of_warps(Order::descending, false));
 }
 
+// Copies an array into shared memory and out again, waiting for the copies or not.
+std::vector<float> copied(Order order, bool waits) {
+    alignas(16) static const float from[4] = {1, 2, 3, 4};
+    std::vector<float> result(8);
+    run(
+        1, 32, order,
+        [&] {
+            float* shared = kernels::dynamic_shared<float>();
+            if (threadIdx.x < 2) {
+                kernels::begin_copy_16(shared + 4 * threadIdx.x, from, threadIdx.x == 1);
+            }
+            if (waits) {
+                kernels::finish_copies();
+            }
+            __syncthreads();
+            if (threadIdx.x < 8) {
+                result[threadIdx.x] = shared[threadIdx.x];
+            }
+        },
+        8 * sizeof(float));
+    return result;
+}
+
+TEST(Fibers, ACopyThatIsNotWaitedForIsMissingInOneOrder) {
+    const std::vector<float> expected = {1, 2, 3, 4, 0, 0, 0, 0};
+    EXPECT_EQ(copied(Order::ascending, true), expected);
+    EXPECT_EQ(copied(Order::descending, true), expected);
+    EXPECT_NE(copied(Order::descending, false), expected);
+}
+
 TEST(Fibers, ABarrierThatOneWarpSkipsIsTold) {
     const std::string said = failure_of(64, [] {
         if (threadIdx.x < 32) {

@@ -145,6 +145,12 @@ TEST(Checker, LooksAtExactBytes) {
     EXPECT_EQ(counted("reports.RACE"), 1);
     EXPECT_EQ(enqueue_kernel("reader", a, {reads(data, 4)}, [] {}), cudaSuccess);
     EXPECT_EQ(counted("reports.RACE"), 1) << "two that read do not conflict";
+    float* whole = new_floats(8);
+    EXPECT_EQ(enqueue_kernel("whole", a, {writes(whole, 8)}, [] {}), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+    EXPECT_EQ(enqueue_kernel("first", b, {reads(whole, 1)}, [] {}), cudaSuccess);
+    EXPECT_EQ(enqueue_kernel("others", a, {writes(whole + 1, 7)}, [] {}), cudaSuccess);
+    EXPECT_EQ(counted("reports.RACE"), 1) << "the bytes beside those that were read are free";
 }
 
 TEST(Checker, AnEventOrdersWhatWasBeforeItAlone) {
@@ -170,7 +176,7 @@ TEST(Checker, ReportsMemoryThatMayNotBeTouched) {
         }
         EXPECT_EQ(enqueue_kernel("write", stream, {writes(data, beyond == 1 ? 5 : 4)}, [] {}),
                   cudaErrorIllegalAddress);
-        EXPECT_EQ(counted("reports.BAD RANGE"), 1);
+        EXPECT_EQ(counted("reports.BAD_RANGE"), 1);
         EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
     }
 }
@@ -182,9 +188,9 @@ TEST(Checker, ReportsAFreeInUse) {
     EXPECT_EQ(enqueue_kernel("write", stream, {writes(data, 4)}, [=] { data[3] = 1; }),
               cudaSuccess);
     EXPECT_EQ(cudaFree(data), cudaSuccess);
-    EXPECT_EQ(counted("reports.FREE IN USE"), 1);
+    EXPECT_EQ(counted("reports.FREE_IN_USE"), 1);
     EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue);
-    EXPECT_EQ(counted("reports.BAD FREE"), 1);
+    EXPECT_EQ(counted("reports.BAD_FREE"), 1);
 }
 
 TEST(Checker, ReportsPageableMemoryAndTheDefaultStream) {
@@ -196,10 +202,10 @@ TEST(Checker, ReportsPageableMemoryAndTheDefaultStream) {
               cudaSuccess);
     EXPECT_EQ(counted("reports.PAGEABLE"), 1);
     EXPECT_EQ(cudaMemsetAsync(data, 0, 16, nullptr), cudaSuccess);
-    EXPECT_EQ(counted("reports.DEFAULT STREAM"), 1);
+    EXPECT_EQ(counted("reports.DEFAULT_STREAM"), 1);
     EXPECT_EQ(counted("reports.RACE"), 0) << "the copy was over";
     EXPECT_EQ(cudaMemset(data, 0, 16), cudaSuccess);
-    EXPECT_EQ(counted("reports.DEFAULT STREAM"), 2);
+    EXPECT_EQ(counted("reports.DEFAULT_STREAM"), 2);
     EXPECT_EQ(enqueue_kernel("read", stream, {reads(data, 4)}, [] {}), cudaSuccess);
     EXPECT_EQ(counted("reports.RACE"), 1) << "non-blocking streams do not wait for the default one";
 }
@@ -215,7 +221,7 @@ TEST(Checker, ReportsAHostThatWritesUnderACopy) {
     EXPECT_EQ(cudaMemcpyAsync(data, host, 16, cudaMemcpyHostToDevice, stream), cudaSuccess);
     host[0] = 2; // too early
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    EXPECT_EQ(counted("reports.HOST WRITE"), 1);
+    EXPECT_EQ(counted("reports.HOST_WRITE"), 1);
     host[0] = 3; // in time
     EXPECT_EQ(enqueue_kernel("hold", stream, {}, hold), cudaSuccess);
     EXPECT_EQ(cudaMemcpyAsync(host, data, 16, cudaMemcpyDeviceToHost, stream), cudaSuccess);
@@ -254,9 +260,10 @@ TEST(Checker, StaysFastOverThousandsOfOperations) {
 }
 
 TEST(Checker, EndsTheProcessIfStrict) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); // a fork would lose the workers
     const Emulation one(Settings{{"FOREGATHER_EMULATION_STRICT", "1"}});
     EXPECT_EXIT(cudaMemsetAsync(nullptr, 0, 1, nullptr), testing::ExitedWithCode(97),
-                "emulation: DEFAULT STREAM");
+                "emulation: DEFAULT_STREAM");
 }
 
 } // namespace

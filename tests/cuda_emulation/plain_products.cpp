@@ -28,12 +28,13 @@ emulation::Touch touch(const ConstSlab& slab) {
 
 struct CudaKernels::Products {};
 
-CudaKernels::CudaKernels(device::Device& device)
-    : logits_(device, head_tokens * head_columns, "logits of the head") {}
+CudaKernels::CudaKernels(device::Device& device, bool tf32)
+    : logits_(device, head_tokens * head_columns, "logits of the head"), tf32_(tf32) {}
 CudaKernels::~CudaKernels() = default;
 
 void CudaKernels::prepare(View<const ProductShape>) {}
 std::string CudaKernels::product_name() const { return "plain sums"; }
+std::string CudaKernels::algorithms() const { return ""; }
 
 void CudaKernels::do_product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Floats y,
                              Elements tokens, Stream& stream) {

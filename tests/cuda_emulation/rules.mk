@@ -5,13 +5,17 @@
 # Kernels are compiled by g++ and run as fibers; what they and the host code execute is counted.
 emu       := $(build)/emulated
 emu_obj   := $(cuda_cpp:%.cpp=$(emu)/%.o) $(cuda_cu:%.cu=$(emu)/%.o)
-fibers    := $(patsubst %.cpp,$(emu)/%.o,$(filter-out %_test.cpp %/inline_runtime.cpp,$(wildcard tests/cuda_emulation/*.cpp)))
+emu_of    = $(patsubst %.cpp,$(emu)/%.o,$(wildcard $(addprefix tests/cuda_emulation/,$(1))))
+fibers    := $(call emu_of,fibers.cpp stacks.cpp)
 doubles   := $(emu)/lib/libforegather_doubles.so
-double_obj := $(patsubst %.cpp,$(emu)/%.o,$(wildcard tests/cuda_emulation/doubles/*.cpp))
-emu_tests_of = $(patsubst %.cpp,$(emu)/%.o,$(wildcard $(1)))
+double_obj := $(call emu_of,doubles/*.cpp)
+# Kernels alone, on a runtime that runs each at once; the device and the doubles, on the doubles.
+kernel_test_obj := $(cuda_cu:%.cu=$(emu)/%.o) $(call emu_of,fibers_test.cpp inline_runtime.cpp plain_products.cpp ../cuda/kernels/*.cpp) $(fibers)
+device_test_obj := $(call emu_of,../cuda/device/*.cpp)
+double_test_obj := $(call emu_of,runtime_test.cpp order_test.cpp nccl_test.cpp matmul_test.cpp)
 emu_flags = $(filter-out -O%,$(CXXFLAGS)) -O1 $(cuda_cppflags) -Itests/cuda_emulation/native -Itests -I.
 emu_libs  = --coverage -L$(emu)/lib -Wl,--disable-new-dtags,-rpath,$(abspath $(emu)/lib) -lforegather_doubles -lboost_context $(LDLIBS)
-emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/double_tests
+emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/device_tests $(emu)/double_tests
 $(emu_obj): private emu_flags += --coverage
 $(double_obj): private emu_flags += -fPIC
 $(emu)/%.o: %.cpp $(build)/flags
@@ -21,15 +25,17 @@ $(emu)/%.o: %.cpp $(build)/flags
 $(emu)/%.o: %.cu $(build)/flags
 	@mkdir -p $(@D)
 	@echo "  EMU $<"
-	@$(MPICXX) $(CPPFLAGS) $(emu_flags) -MMD -MP -x c++ -c $< -o $@
+	@$(MPICXX) $(CPPFLAGS) $(emu_flags) -MMD -MP -Wno-unknown-pragmas -x c++ -c $< -o $@
 $(doubles): $(double_obj)
 	@mkdir -p $(@D)
 	$(MPICXX) $(LDFLAGS) -shared $^ -o $@ -lopenblas -lpthread
 	@ln -sf $(@F) $(@D)/libnccl.so.2 && ln -sf $(@F) $(@D)/libcublasLt.so.$(cublas_major)
 $(emu)/foregather: $(build)/src/main.o $(emu_obj) $(fibers) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs)
-$(emu)/kernel_tests: $(call emu_tests_of,tests/cuda/*/*.cpp) $(emu)/tests/cuda_emulation/fibers_test.o $(emu_obj) $(fibers) $(archive) | $(doubles)
+$(emu)/kernel_tests: $(kernel_test_obj) $(archive)
+	$(MPICXX) $(LDFLAGS) $^ -o $@ --coverage -lboost_context $(LDLIBS) -lgtest -lgtest_main
+$(emu)/device_tests: $(device_test_obj) $(emu_obj) $(fibers) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs) -lgtest -lgtest_main
-$(emu)/double_tests: $(call emu_tests_of,tests/cuda_emulation/doubles_tests/*.cpp) $(call obj_of,$(support_src)) $(archive) | $(doubles)
+$(emu)/double_tests: $(double_test_obj) $(call obj_of,$(support_src)) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs) -lgtest
 cublas_major := $(shell sed -n 's/.*define CUBLAS_VER_MAJOR *//p' $(cuda_include)/cublas_api.h 2>/dev/null)

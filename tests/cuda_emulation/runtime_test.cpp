@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -225,6 +226,31 @@ TEST(Errors, AFaultCanBeInjected) {
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     EXPECT_EQ(enqueue_kernel("second", stream, {}, [] {}), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
+}
+
+TEST(Report, IsLeftInAFileAtTheEnd) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); // a fork would lose the workers
+    const std::string base = testing::TempDir() + "emulation_report";
+    const Emulation one(Settings{{"FOREGATHER_EMULATION_REPORT", base}});
+    ::setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    const auto end = [] {
+        const cudaStream_t stream = new_stream();
+        EXPECT_EQ(enqueue_kernel("first", stream, {}, [] {}), cudaSuccess);
+        new_floats(1);
+        EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+        std::exit(0);
+    };
+    EXPECT_EXIT(end(), testing::ExitedWithCode(0), "");
+    ::unsetenv("OMPI_COMM_WORLD_RANK");
+    std::map<std::string, std::int64_t> figures;
+    std::ifstream file(base + ".3");
+    std::string name;
+    for (std::int64_t value = 0; file >> name >> value;) {
+        figures[name] = value;
+    }
+    EXPECT_EQ(figures.at("kernel.first"), 1);
+    EXPECT_EQ(figures.at("allocations.after_first_kernel"), 1);
+    EXPECT_EQ(figures.at("reports"), 0);
 }
 
 TEST(Host, FunctionsRunInStreamOrder) {

@@ -60,9 +60,8 @@ protected:
     struct Entry { // one use in flight
         UseRecord record;
         Events gather, compute;
-        std::int64_t compute_end = 0;     // once collected; outlives the record
-        const Entry* slot_used = nullptr; // whose compute last used the slot before this gather
-        std::int64_t part_number = 0;     // of the copy that brought this gather's part
+        const Events* slot_used = nullptr; // the compute that last used the slot before this gather
+        std::int64_t part_number = 0;      // of the copy that brought this gather's part
     };
 
     TimedSource(const SourceOptions& options, device::Device& device, int depth, bool moves);

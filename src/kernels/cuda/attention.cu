@@ -233,6 +233,9 @@ void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, Attent
         base::fail("attention: heads of " + std::to_string(dim) +
                    ", the device's kernels take even ones up to " + std::to_string(widest_head));
     }
+    if (!cut_into<4>(4, q.data(), k.data(), v.data(), out.f32())) {
+        base::fail("attention: its arrays begin at addresses that are no multiple of 16 bytes");
+    }
     const AttentionArrays in{q.data(),
                              k.data(),
                              v.data(),
@@ -262,6 +265,10 @@ void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, Attent
             Tensor<padded>::shared_bytes, out.bf16());
     };
     if (out.type == base::DType::bf16) {
+        launch("pack_rows", pack_rows_kernel,
+               {dim3(static_cast<unsigned>(in.tokens), 2), tensor_threads},
+               {{writes(k.data(), std::ssize(k)), writes(v.data(), std::ssize(v))}}, stream,
+               PackedRows{k.data(), v.data(), shape.kv_heads * dim});
         with_width<16, 32, 64, 96, 128, 192, 256>(dim, run_tensor);
     } else {
         with_width<32, 64, 128, 256>(dim, run_plain);

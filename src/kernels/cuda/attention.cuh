@@ -101,8 +101,8 @@ __device__ inline bool sees(Elements query, Elements key, Elements window) {
 
 // A head's rows into shared memory, rounded to T: up to key_rows of them, zeros beyond them and
 // beyond the head's width.
-template <int threads, int dim, int to_stride, int n, class T>
-__device__ void fetch_rows(T* to, const float* from, Elements stride, int rows, int width) {
+template <int threads, int dim, int to_stride, int n, class T, class From>
+__device__ void fetch_rows(T* to, const From* from, Elements stride, int rows, int width) {
     constexpr int groups = dim / n;
     for (int i = static_cast<int>(threadIdx.x); i < key_rows * groups; i += threads) {
         const int row = i / groups;
@@ -113,8 +113,8 @@ __device__ void fetch_rows(T* to, const float* from, Elements stride, int rows, 
     }
 }
 
-template <int threads, int dim, int to_stride, class T>
-__device__ void fetch(T* to, const float* from, Elements stride, Elements rows, int width) {
+template <int threads, int dim, int to_stride, class T, class From>
+__device__ void fetch(T* to, const From* from, Elements stride, Elements rows, int width) {
     static_assert(key_rows == query_rows && dim % 4 == 0);
     const int count = static_cast<int>(min(rows, Elements{key_rows}));
     if (width % 4 == 0) {

@@ -26,12 +26,13 @@ inline constexpr int widest_head = 256;
 
 class CudaKernels final : public Kernels {
 public:
-    explicit CudaKernels(device::Device& device);
+    CudaKernels(device::Device& device, bool tf32);
     ~CudaKernels() override;
 
     Elements row_multiple() const override { return product_row_multiple; }
     void prepare(View<const ProductShape> products) override;
     std::string product_name() const override;
+    std::string algorithms() const override;
     std::optional<double> product_seconds() const override { return std::nullopt; }
 
 private:
@@ -56,9 +57,14 @@ private:
     void multiply(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, float* y, Elements rows,
                   Elements in, Elements out, Elements y_stride, Stream& stream);
 
-    struct Products; // product.cpp
+    // to = from, of bf16, in fp32.
+    void widen(ConstSlab from, Floats to, Stream& stream);
+
+    struct Products; // products.hpp
     std::unique_ptr<Products> products_;
     device::Buffer<float> logits_; // [head_tokens, head_columns]
+    std::string gpu_;              // its name
+    bool tf32_;
 };
 
 } // namespace foregather::kernels

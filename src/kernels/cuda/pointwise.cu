@@ -154,4 +154,26 @@ void CudaKernels::do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width
            shape, work, stream, x.data(), known, rows.data(), y.data(), width);
 }
 
+namespace {
+
+template <int n>
+__global__ void __launch_bounds__(gate_threads)
+    widen_kernel(const Bf16* from, float* to, Elements groups) {
+    const Elements i = (Elements{blockIdx.x} * gate_threads + threadIdx.x) * n;
+    if (i < groups * n) {
+        store<n>(to + i, load<n>(from + i));
+    }
+}
+
+} // namespace
+
+void CudaKernels::widen(ConstSlab from, Floats to, Stream& stream) {
+    const auto* narrow = reinterpret_cast<const Bf16*>(from.data);
+    const bool fours = cut_into<4>(from.n, narrow, to.data());
+    const Elements groups = fours ? from.n / 4 : from.n;
+    launch("widen", fours ? widen_kernel<4> : widen_kernel<1>,
+           {blocks_of(groups, gate_threads), gate_threads}, {{reads(from), writes(to)}}, stream,
+           narrow, to.data(), groups);
+}
+
 } // namespace foregather::kernels

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on tensor cores: bf16 operands, fp32 sums. Each warp has 16 queries; scores, weights
+// Attention on tensor cores: bf16 operands, fp32 sums. Values arrive while scores are computed, the
+// next keys while values are mixed. Each warp has 16 queries; scores, weights
 // and outputs stay in its lanes' registers, since the sums of one product lie there as the next
 // product takes its left operand.
 #pragma once
@@ -162,6 +163,50 @@ __device__ void tensor_write(const Tensor<dim>& my, const TensorRunning<dim>& ru
     }
 }
 
+struct PackedRows {
+    float* k;
+    float* v;
+    int width;
+};
+
+// Rounds each row of k (y = 0) or v (y = 1) to bf16, into the first half of where it lies: every
+// block of queries reads them, and reads half as much.
+__global__ void __launch_bounds__(tensor_threads) pack_rows_kernel(const PackedRows rows) {
+    float* row = (blockIdx.y == 0 ? rows.k : rows.v) + Elements{blockIdx.x} * rows.width;
+    auto* packed = reinterpret_cast<Bf16*>(row);
+    for (int begin = 0; begin < rows.width; begin += tensor_threads * 2) {
+        const int column = begin + static_cast<int>(threadIdx.x) * 2;
+        const Few<2> few = column < rows.width ? load<2>(row + column) : Few<2>{};
+        __syncthreads(); // what is written from here on lies where all has been read
+        if (column < rows.width) {
+            store<2>(packed + column, few);
+        }
+    }
+}
+
+// Begins to fetch rows of packed keys or values; they are there after arrive().
+template <int dim>
+__device__ void begin_fetch(Bf16* to, const Bf16* from, Elements stride, Elements rows, int width) {
+    constexpr int groups = dim / 8;
+    if (width % 8 != 0) { // too few neighbours for copies that run on their own
+        fetch<tensor_threads, dim, Tensor<dim>::stride>(to, from, stride, rows, width);
+        return;
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < key_rows * groups; i += tensor_threads) {
+        const int row = i / groups;
+        const int column = i % groups * 8;
+        const bool holds = row < rows && column < width;
+        begin_copy_16(to + row * Tensor<dim>::stride + column,
+                      holds ? from + row * stride + column : from, !holds);
+    }
+}
+
+// What this block began to fetch is there, and what it read before may be overwritten.
+__device__ inline void arrive() {
+    finish_copies();
+    __syncthreads();
+}
+
 template <int dim>
 __global__ void __launch_bounds__(tensor_threads)
     tensor_attention_kernel(const AttentionArrays in, Bf16* out) {
@@ -173,22 +218,30 @@ __global__ void __launch_bounds__(tensor_threads)
     if (block.begin >= block.end) {
         return;
     }
-    constexpr int stride = Tensor<dim>::stride;
     const Tensor<dim> my;
     TensorRunning<dim> running;
     const Elements q_stride = Elements{in.heads} * in.dim;
-    const Elements kv_stride = Elements{in.kv_heads} * in.dim;
+    const Elements kv_stride = Elements{in.kv_heads} * in.dim * 2; // packed rows lie far apart
     const int kv_column = block.head / (in.heads / in.kv_heads) * in.dim;
-    fetch<tensor_threads, dim, stride>(my.q, in.q + block.begin * q_stride + block.head * in.dim,
-                                       q_stride, block.end - block.begin, in.dim);
-    for (Elements key = first_key_of(block, in.window); key < block.end; key += key_rows) {
-        const Elements at = key * kv_stride + kv_column;
-        __syncthreads(); // nobody needs the last keys and values any more
-        fetch<tensor_threads, dim, stride>(my.k, in.k + at, kv_stride, block.end - key, in.dim);
-        fetch<tensor_threads, dim, stride>(my.v, in.v + at, kv_stride, block.end - key, in.dim);
-        __syncthreads();
+    const auto* k = reinterpret_cast<const Bf16*>(in.k) + kv_column;
+    const auto* v = reinterpret_cast<const Bf16*>(in.v) + kv_column;
+    const auto begin = [&](Bf16* to, const Bf16* from, Elements key) {
+        begin_fetch<dim>(to, from + key * kv_stride, kv_stride, block.end - key, in.dim);
+    };
+    Elements key = first_key_of(block, in.window);
+    begin(my.k, k, key);
+    fetch<tensor_threads, dim, Tensor<dim>::stride>(
+        my.q, in.q + block.begin * q_stride + block.head * in.dim, q_stride,
+        block.end - block.begin, in.dim);
+    for (; key < block.end; key += key_rows) {
+        arrive(); // the keys
+        begin(my.v, v, key);
         float scores[key_tiles][4] = {};
         tensor_score(my, scores);
+        arrive(); // the values
+        if (key + key_rows < block.end) {
+            begin(my.k, k, key + key_rows);
+        }
         hide(my, scores, block.begin, key, in.window);
         tensor_soften(scores, running, in.scale);
         tensor_mix(my, scores, running);

@@ -20,7 +20,7 @@ inline const float nan = std::nanf("");
 // Emulated kernels on the memory of a host device.
 inline HostSet cuda_set() {
     HostSet set;
-    set.kernels = std::make_unique<CudaKernels>(*set.device);
+    set.kernels = std::make_unique<CudaKernels>(*set.device, false);
     return set;
 }
 

@@ -1,6 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tests may ask of the test doubles: figures counted so far, and a fresh start with the
 // environment read anew. Programs under test never see it. Tests only.
+//
+// The environment of the doubles; names begin with FOREGATHER_EMULATION_:
+//   GPUS         devices of this node; 0 (default): none, "none": no driver. CUDA_VISIBLE_DEVICES
+//                chooses among them by number.
+//   MEMORY       bytes of each device for each process (default 4 GiB)
+//   PEERS        0: devices cannot reach each other's memory
+//   DELAY_US     most microseconds that a worker sleeps before an operation (default 0)
+//   SEED         of these delays
+//   FAIL         "name:call[@rank],...": that call of a function, of all launches of a kernel by
+//   its
+//                name, or "kernel_fault" (a kernel that faults when it runs), fails
+//   STRICT       1: the first report ends the process with status 97
+//   REPORT       file, with ".<rank>" (or the process id) behind it: "name value" lines at exit
+//   NCCL_HANG         "<n>[@<rank>]": the n-th collective of the process never starts
+//   NCCL_ASYNC_ERROR  likewise: the communicator fails after it
+//   NCCL_IN_PROGRESS  each so-manieth collective of a non-blocking communicator, from the first, is
+//                     in progress at first, and on its stream after the second poll (default 5;
+//                     0: never)
 #pragma once
 
 #include <cstddef>

@@ -43,26 +43,37 @@ void store(void* data, cudaDataType_t type, std::size_t at, float value) {
     }
 }
 
-// The matrix in fp32 without gaps, rounded to TF32 if so computed.
-std::vector<float> operand(const void* data, const MatrixLayout& m, bool tf32) {
-    std::vector<float> values(m.rows * m.columns);
-    for (std::size_t j = 0; j < m.columns; ++j) {
-        for (std::size_t i = 0; i < m.rows; ++i) {
-            float value = widened(data, m.type, i + j * static_cast<std::size_t>(m.stride));
-            if (tf32) {
-                const std::uint32_t bits = rounded_bits(value, 13);
-                std::memcpy(&value, &bits, sizeof value);
-            }
-            values[i + j * m.rows] = value;
+// A matrix in fp32: its own memory, or a copy without gaps that is widened, or rounded to TF32.
+struct Operand {
+    std::vector<float> copy;
+    const float* data = nullptr;
+    std::size_t stride = 0;
+
+    Operand(const void* from, const MatrixLayout& m, bool tf32)
+        : data(static_cast<const float*>(from)), stride(static_cast<std::size_t>(m.stride)) {
+        if (m.type == CUDA_R_32F && !tf32) {
+            return;
         }
+        copy.resize(m.rows * m.columns);
+        for (std::size_t j = 0; j < m.columns; ++j) {
+            for (std::size_t i = 0; i < m.rows; ++i) {
+                float value = widened(from, m.type, i + j * stride);
+                if (tf32) {
+                    const std::uint32_t bits = rounded_bits(value, 13);
+                    std::memcpy(&value, &bits, sizeof value);
+                }
+                copy[i + j * m.rows] = value;
+            }
+        }
+        data = copy.data();
+        stride = m.rows;
     }
-    return values;
-}
+};
 
 std::vector<float> product(const Problem& p, const Operands& x) {
     const bool tf32 = p.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    const std::vector<float> a = operand(x.a, p.a, tf32);
-    const std::vector<float> b = operand(x.b, p.b, tf32);
+    const Operand a(x.a, p.a, tf32);
+    const Operand b(x.b, p.b, tf32);
     const bool plain_a = p.description.op_a == CUBLAS_OP_N;
     const bool plain_b = p.description.op_b == CUBLAS_OP_N;
     std::vector<float> sum(p.d.rows * p.d.columns);
@@ -72,8 +83,8 @@ std::vector<float> product(const Problem& p, const Operands& x) {
         cblas_sgemm(CblasColMajor, plain_a ? CblasNoTrans : CblasTrans,
                     plain_b ? CblasNoTrans : CblasTrans, static_cast<blasint>(p.d.rows),
                     static_cast<blasint>(p.d.columns), static_cast<blasint>(end - begin), 1,
-                    a.data() + begin * (plain_a ? p.a.rows : 1), static_cast<blasint>(p.a.rows),
-                    b.data() + begin * (plain_b ? 1 : p.b.rows), static_cast<blasint>(p.b.rows),
+                    a.data + begin * (plain_a ? a.stride : 1), static_cast<blasint>(a.stride),
+                    b.data + begin * (plain_b ? 1 : b.stride), static_cast<blasint>(b.stride),
                     part == 0 ? 0 : 1, sum.data(), static_cast<blasint>(p.d.rows));
     }
     return sum;

@@ -195,7 +195,7 @@ std::shared_ptr<Stream> find_stream(Engine& engine, cudaStream_t handle, const c
         return nullptr;
     }
     if (handle == nullptr || handle == cudaStreamLegacy) {
-        report("DEFAULT STREAM", std::string(function) + " is given the legacy default stream");
+        report("DEFAULT_STREAM", std::string(function) + " is given the legacy default stream");
         Device& device = engine.devices[static_cast<std::size_t>(current_device())];
         if (!device.legacy) {
             device.legacy = make_stream(engine, current_device(), 0);
@@ -213,7 +213,7 @@ std::shared_ptr<Stream> find_stream(Engine& engine, cudaStream_t handle, const c
 
 void push(Engine& engine, Stream& stream, Work work) {
     if (!stream.blocked_by.empty()) {
-        report("IN PROGRESS", (work.name.empty() ? "work" : work.name) + " is put on " +
+        report("IN_PROGRESS", (work.name.empty() ? "work" : work.name) + " is put on " +
                                   stream.label + " while " + stream.blocked_by +
                                   " is still in progress: it will run before it");
     }
@@ -234,7 +234,7 @@ cudaError_t submit(Engine& engine, Stream& stream, const std::string& name,
             continue;
         }
         if (const std::string fault = fault_of(engine, stream, touch); !fault.empty()) {
-            report("BAD RANGE", by(*operation) + (touch.written ? " writes " : " reads ") + fault);
+            report("BAD_RANGE", by(*operation) + (touch.written ? " writes " : " reads ") + fault);
             fail_device(engine, stream.device, cudaErrorIllegalAddress, name + ": " + fault);
             return cudaErrorIllegalAddress;
         }

@@ -132,6 +132,15 @@ bool is_failed(int device) {
     return usable(engine(), device) != cudaSuccess;
 }
 
+bool is_allocated(const void* data, std::size_t bytes) {
+    Engine& the = engine();
+    const Lock lock(the.mutex);
+    const Allocation* allocation = find_allocation(the, data);
+    return allocation != nullptr &&
+           bytes <= allocation->bytes -
+                        static_cast<std::size_t>(static_cast<const char*>(data) - allocation->data);
+}
+
 // Waits until all that was issued is over, the communicator is given up or its device failed.
 void flush(ncclComm& comm) {
     for (;;) {
@@ -330,12 +339,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* data, std::size_t b
         reinterpret_cast<std::uintptr_t>(data) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
         return ncclInvalidArgument;
     }
-    Engine& the = engine();
-    const Lock engine_lock(the.mutex);
-    const Allocation* allocation = find_allocation(the, data);
-    const auto offset = static_cast<std::size_t>(
-        allocation == nullptr ? 0 : static_cast<const char*>(data) - allocation->data);
-    if (allocation == nullptr || bytes > allocation->bytes - offset) {
+    if (!is_allocated(data, bytes)) {
         return ncclInvalidArgument;
     }
     const std::lock_guard lock(comm->mutex);

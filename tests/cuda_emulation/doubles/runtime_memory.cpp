@@ -61,11 +61,11 @@ cudaError_t release(Lock& lock, Engine& the, void* address, Place place, const c
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     const auto found = the.memory.find(at);
     if (found == the.memory.end() || found->second.place != place) {
-        report("BAD FREE", std::string(function) + " of what is not such an allocation");
+        report("BAD_FREE", std::string(function) + " of what is not such an allocation");
         return cudaErrorInvalidValue;
     }
     if (const auto user = found->second.accesses.pending(0, found->second.bytes, the.host)) {
-        report("FREE IN USE", std::string(function) + " of " +
+        report("FREE_IN_USE", std::string(function) + " of " +
                                   describe(found->second, 0, found->second.bytes) + " while " +
                                   user->name + " (" + user->stream + ") may still use it");
         for (const auto& [handle, stream] : std::map(the.streams)) {
@@ -131,7 +131,7 @@ std::function<void()> guarded_body(Engine& the, const Copy& copy) {
     if (copy.kind == cudaMemcpyHostToDevice && !is_pending(the, copy.from, copy.bytes)) {
         return [copy, move, then = hash(copy.from, copy.bytes)] {
             if (hash(copy.from, copy.bytes) != then) {
-                report("HOST WRITE", "the host changed the source of a copy to the device before "
+                report("HOST_WRITE", "the host changed the source of a copy to the device before "
                                      "the copy was done");
             }
             move();
@@ -141,7 +141,7 @@ std::function<void()> guarded_body(Engine& the, const Copy& copy) {
         std::memset(copy.to, fresh, copy.bytes); // whoever reads it early reads NaN
         return [copy, move] {
             if (!is_all(fresh, copy.to, copy.bytes)) {
-                report("HOST WRITE", "the host changed the destination of a copy from the device "
+                report("HOST_WRITE", "the host changed the destination of a copy from the device "
                                      "before the copy was done");
             }
             move();
@@ -161,7 +161,7 @@ void count_copy(const Copy& copy) {
 cudaError_t submit_copy(Lock& lock, Engine& the, Stream& stream, Copy copy) {
     const cudaMemcpyKind real = kind_of(the, copy);
     if (copy.kind != cudaMemcpyDefault && copy.kind != real) {
-        report("COPY KIND", "cudaMemcpyAsync is given a kind that its addresses contradict, or "
+        report("COPY_KIND", "cudaMemcpyAsync is given a kind that its addresses contradict, or "
                             "device memory that was freed");
         return cudaErrorInvalidValue;
     }

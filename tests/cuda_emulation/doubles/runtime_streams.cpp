@@ -182,7 +182,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
         }
         const std::chrono::duration<float, std::milli> span = second->last->time - first.last->time;
         if (span.count() < 0) {
-            report("NEGATIVE SPAN", "cudaEventElapsedTime from a later event to an earlier one");
+            report("NEGATIVE_SPAN", "cudaEventElapsedTime from a later event to an earlier one");
             return cudaErrorInvalidValue;
         }
         *ms = span.count();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensor-core instructions that the device's header of this name wraps, written after the PTX
+// The instructions that the device's header of this name wraps, written after the PTX
 // ISA's description of which lane holds what. Sums are taken term by term in fp32. Tests only.
 #pragma once
 
@@ -51,6 +51,15 @@ inline void load_matrices_transposed(unsigned (&to)[4], const std::uint16_t* row
                                      std::source_location where = std::source_location::current()) {
     load_matrices_by(to, row, true, where);
 }
+
+inline void begin_copy_16(void* to, const void* from, bool zeros) {
+    if (address_bits(to) % 16 != 0 || address_bits(from) % 16 != 0) {
+        base::fail("cp.async: an address is no multiple of 16 bytes");
+    }
+    emulation::begin_copy(to, from, zeros ? 0 : 16, zeros ? 16 : 0);
+}
+
+inline void finish_copies() { emulation::finish_copies(); }
 
 struct Operands { // of one lane
     unsigned a[4], b[2];

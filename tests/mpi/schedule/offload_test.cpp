@@ -209,6 +209,18 @@ TEST(OffloadDelaysTest, no_delay_of_copies_gathers_or_computes_changes_a_bit) {
     }
 }
 
+// All units but one have a slot: gathers are rare, and their copies far ahead of them.
+TEST(OffloadDelaysTest, copies_far_ahead_of_their_gathers_are_timed_while_the_clock_knows_them) {
+    const auto communicator = comm::make_mpi_communicator(MPI_COMM_WORLD, {});
+    ApartDevice device;
+    ToyOptions options = at_depth(8);
+    options.passes = 9;
+    OffloadRun run(*communicator, tests::toy_model(10, 0, 100), options, device);
+    run.run();
+    EXPECT_TRUE(run.right());
+    EXPECT_EQ(spans_of(run.prefetcher(), schedule::SpanKind::copy).size(), device.copies().size());
+}
+
 // One rank gathers nothing: its weights go straight into slots, on the gather stream.
 TEST_P(OffloadTest, one_rank_copies_into_slots_and_that_is_what_the_prefetch_counts) {
     ApartDevice device(3, microseconds(100));

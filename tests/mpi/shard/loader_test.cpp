@@ -209,6 +209,9 @@ TEST_F(LoaderTest, fills_memory_that_the_host_cannot_write_through_two_buffers) 
                 EXPECT_TRUE(std::equal(expected.begin(), expected.end(), part.view().begin()))
                     << ranks << " ranks, " << base::name_of(type) << ", staging of " << staging;
                 EXPECT_EQ(device.allocations(), buffers);
+                for (std::size_t c = 1; c < device.copies().size(); ++c) {
+                    EXPECT_NE(device.copies()[c].from, device.copies()[c - 1].from) << "in turns";
+                }
                 std::int64_t copied = 0;
                 for (const auto& copy : device.copies()) {
                     copied += copy.bytes;

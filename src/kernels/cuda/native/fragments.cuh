@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor cores, one instruction to a function: what each lane of the warp gives and gets is the PTX
-// ISA's word ("ldmatrix", "mma.m16n8k16 with floating point type"). All lanes call together. Tests
-// build the same kernels with another header of this name.
+// Tensor cores and what feeds them, one instruction to a function: what each lane of the warp gives
+// and gets is the PTX ISA's word ("ldmatrix", "mma.m16n8k16 with floating point type", "cp.async").
+// Tests build the same kernels with another header of this name.
 #pragma once
 
 #include <cstdint>
 
 namespace foregather::kernels {
 
-// Four matrices of 8 x 8 bf16 in shared memory. Lane l gives the address of row l % 8 of matrix
-// l / 8, a multiple of 16 bytes; it gets of matrix i in to[i] row l / 4, columns l % 4 * 2 and the
-// next, the first in the low half.
+// Begins a copy of 16 bytes into shared memory, or of zeros; both addresses are multiples of 16.
+__device__ inline void begin_copy_16(void* to, const void* from, bool zeros) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
+                   "r"(zeros ? 0 : 16)
+                 : "memory");
+}
+
+// Waits until the copies that this thread began are there, for this thread.
+__device__ inline void finish_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Of the rest all lanes of a warp call together. Four matrices of 8 x 8 bf16 in shared memory. Lane
+// l gives the address of row l % 8 of matrix l / 8, a multiple of 16 bytes; it gets of matrix i in
+// to[i] row l / 4, columns l % 4 * 2 and the next, the first in the low half.
 __device__ inline void load_matrices(unsigned (&to)[4], const std::uint16_t* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
