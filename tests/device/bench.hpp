@@ -15,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <foregather/comm/communicator.hpp>
 #include <foregather/device/device.hpp>
 #include <foregather/kernels/kernels.hpp>
 #include <foregather/model/config.hpp>
@@ -99,6 +100,8 @@ struct Bench {
     std::unique_ptr<kernels::Kernels> kernels; // for one stream: `compute`
     std::unique_ptr<device::Stream> compute;
     std::unique_ptr<Normals> normals;
+    // Kept to the end: whoever waits for the device looks after all that it has seen.
+    std::vector<std::unique_ptr<comm::Communicator>> communicators{};
     device::EventPool events{};
     int gpu = 0; // its ordinal
     int rank = 0, ranks = 1;

@@ -8,6 +8,7 @@
 
 #include <foregather/base/shared_library.hpp>
 #include <foregather/comm/nccl_communicator.hpp>
+#include <foregather/device/cuda_device.hpp>
 #include <foregather/mesh/mpi.hpp>
 
 #include "../../src/comm/cuda/nccl.hpp"
@@ -22,21 +23,25 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A communicator of this rank alone, without the program's watch over it: for what the program
-// does not do with one.
-class Alone {
+// A communicator without the program's watch over it: for what the program does not do with one.
+class Group {
 public:
-    Alone() {
+    // Collective over all ranks; blocks.
+    Group(int rank, int ranks) {
         ncclUniqueId id{};
-        nccl().check(nccl().unique_id(&id), "make an id");
+        if (rank == 0) {
+            nccl().check(nccl().unique_id(&id), "make an id");
+        }
+        mesh::check(MPI_Bcast(id.internal, sizeof(id.internal), MPI_CHAR, 0, MPI_COMM_WORLD),
+                    "broadcast an id");
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         config.commName = "window";
-        settle(nccl().init(&comm_, 1, id, 0, &config), "set up a communicator of one rank");
+        settle(nccl().init(&comm_, ranks, id, rank, &config), "set up a communicator");
     }
-    ~Alone() { nccl().abort(comm_); }
-    Alone(const Alone&) = delete;
-    Alone& operator=(const Alone&) = delete;
+    ~Group() { nccl().abort(comm_); }
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
 
     // Waits for the end of what NCCL goes on with on its own; its answer.
     ncclResult_t answer(ncclResult_t rc) const {
@@ -66,9 +71,9 @@ Windows windows() {
             library.find<decltype(&ncclCommWindowDeregister)>("ncclCommWindowDeregister")};
 }
 
-void register_window(Bench& bench, const Alone& alone, const Windows& with, const char* arena,
+void register_window(Bench& bench, const Group& group, const Windows& with, const char* arena,
                      base::Bytes size) {
-    Columns row{{"arena", arena}, {"bytes", size.count}};
+    Columns row{{"arena", arena}, {"bytes", size.count}, {"ranks", bench.ranks}};
     void* data = nullptr;
     auto begin = std::chrono::steady_clock::now();
     const ncclResult_t allocated = nccl().allocate(&data, static_cast<std::size_t>(size.count));
@@ -79,11 +84,11 @@ void register_window(Bench& bench, const Alone& alone, const Windows& with, cons
     if (allocated == ncclSuccess) {
         begin = std::chrono::steady_clock::now();
         registered =
-            alone.answer(with.add(alone.handle(), data, static_cast<std::size_t>(size.count),
+            group.answer(with.add(group.handle(), data, static_cast<std::size_t>(size.count),
                                   &window, NCCL_WIN_COLL_SYMMETRIC));
         register_s = seconds_since(begin);
     }
-    const char* words = nccl().last_error(alone.handle());
+    const char* words = nccl().last_error(group.handle());
     row["register_s"] = register_s;
     row["registered"] = registered == ncclSuccess && window != nullptr;
     row["answer"] = registered == ncclSuccess
@@ -92,10 +97,10 @@ void register_window(Bench& bench, const Alone& alone, const Windows& with, cons
                               (words != nullptr && *words != '\0' ? std::string("; ") + words : "");
     bench.report.add("nccl_windows", row);
     if (window != nullptr) {
-        alone.settle(with.remove(alone.handle(), window), "deregister a window");
+        group.settle(with.remove(group.handle(), window), "deregister a window");
     }
     if (data != nullptr) {
-        nccl().check(nccl().release(data), "free a window's memory", alone.handle());
+        nccl().check(nccl().release(data), "free a window's memory", group.handle());
     }
 }
 
@@ -106,18 +111,19 @@ void symmetric_windows(Bench& bench) {
         bench.report.skip("NCCL " + comm::nccl_version() + " has no ncclCommWindowRegister");
         return;
     }
-    const Alone alone;
+    const Group group(bench.rank, bench.ranks);
     const std::int64_t mib = 1 << 20;
     const std::int64_t shards = bench.options.tiny ? mib : 3904 * mib;
     const std::int64_t slots = bench.options.tiny ? mib : 2 * 944 * mib;
-    register_window(bench, alone, with, "shards", {shards});
-    register_window(bench, alone, with, "slots", {slots});
+    register_window(bench, group, with, "shards", {shards});
+    register_window(bench, group, with, "slots", {slots});
 }
 
 void set_up(Bench& bench) {
     for (const char* which : {"first", "second"}) { // the first loads the library and its modules
         const auto begin = std::chrono::steady_clock::now();
-        const auto made = comm::make_nccl_communicator(MPI_COMM_SELF, *bench.device, {});
+        bench.communicators.push_back(
+            comm::make_nccl_communicator(MPI_COMM_SELF, *bench.device, {}));
         bench.report.add("nccl_setup", {{"communicator", which},
                                         {"ranks", 1},
                                         {"setup_and_first_gather_s", seconds_since(begin)}});
@@ -135,7 +141,8 @@ double most_of_ranks(double mine) {
 // algorithm x (ranks - 1) / ranks. In turn, out of place.
 void all_gathers(Bench& bench) {
     auto begin = std::chrono::steady_clock::now();
-    const auto group = comm::make_nccl_communicator(MPI_COMM_WORLD, *bench.device, {});
+    bench.communicators.push_back(comm::make_nccl_communicator(MPI_COMM_WORLD, *bench.device, {}));
+    comm::Communicator& group = *bench.communicators.back();
     const double setup_s = most_of_ranks(seconds_since(begin));
     bench.report.add("nccl_setup", {{"communicator", "all GPUs"},
                                     {"ranks", bench.ranks},
@@ -143,16 +150,16 @@ void all_gathers(Bench& bench) {
     const auto stream = bench.device->stream("gather", device::Priority::high);
     const Elements most = bench.options.tiny ? Elements{1} << 16 : Elements{512} << 20;
     const base::Bytes part{most / bench.ranks};
-    const auto shard = group->allocate(*bench.device, part, "a part");
-    const auto full = group->allocate(*bench.device, bench.ranks * part, "all parts");
+    const auto shard = group.allocate(*bench.device, part, "a part");
+    const auto full = group.allocate(*bench.device, bench.ranks * part, "all parts");
     const int repeats = bench.options.tiny ? 2 : 20;
     for (Elements bytes = bench.options.tiny ? most : Elements{1} << 20; bytes <= most;
          bytes *= 2) {
         const Elements n = bytes / bench.ranks / 2; // of bf16
         const auto gather = [&] {
-            group->all_gather({shard->data(), n, base::DType::bf16},
-                              {full->data(), bench.ranks * n, base::DType::bf16}, "a gather",
-                              *stream);
+            group.all_gather({shard->data(), n, base::DType::bf16},
+                             {full->data(), bench.ranks * n, base::DType::bf16}, "a gather",
+                             *stream);
         };
         Stopwatch watch(bench.events);
         gather();
@@ -178,16 +185,15 @@ void all_gathers(Bench& bench) {
 } // namespace
 
 void collectives(Bench& bench) {
-    if (bench.ranks == 1) {
+    if (bench.ranks > 1) {
+        all_gathers(bench);
+    } else {
         set_up(bench);
-        symmetric_windows(bench);
-        bench.report.skip("all-gathers: they need two GPUs or more");
-        return;
+        if (device::visible_gpus().count < 2) {
+            bench.report.skip("gathers between GPUs: there is one GPU");
+        }
     }
-    all_gathers(bench);
-    if (bench.rank == 0) {
-        symmetric_windows(bench);
-    }
+    symmetric_windows(bench);
 }
 
 } // namespace foregather::device_bench

@@ -45,7 +45,7 @@ emulated=false
 deadline=$((SECONDS + 455))
 
 # note PART KIND TEXT: a line of the table's end. Quotes and backslashes of the text become spaces.
-note() { printf '{"%s": "%s", "part": "%s", "emulated": %s}\n' "$2" "$(tr '"\\\n\t' '    ' <<< "$3")" "$1" $emulated >> "$rows"; }
+note() { printf '{"%s": "%s", "part": "%s", "emulated": %s}\n' "$2" "$(printf %s "$3" | tr '"\\\n\t' '    ')" "$1" $emulated >> "$rows"; }
 
 report() {
     "$python" tests/device/report.py "$rows" "$output" --attribute "date=$(date -u +%FT%TZ)" \

@@ -137,7 +137,11 @@ def test_without_a_gpu_every_part_is_skipped(tmp_path):
 
 def test_a_part_that_fails_keeps_the_others_and_the_status_says_so(tmp_path):
     done, path = run(
-        tmp_path, "--parts", "products contention", FOREGATHER_EMULATION_FAIL="cublasLtMatmul:3"
+        tmp_path,
+        "--parts",
+        "products contention",
+        FOREGATHER_EMULATION_GPUS="1",
+        FOREGATHER_EMULATION_FAIL="cublasLtMatmul:3",
     )
     assert done.returncode == 1, done.stdout + done.stderr
     told = notes(path)
