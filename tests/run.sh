@@ -183,7 +183,8 @@ emulated() {
     fi
     find "$emu" -name '*.gcda' -delete
     part kernels "$emu/kernel_tests" --gtest_output="xml:$logs/kernels.xml"
-    at_all_sizes doubles "$emu/double_tests"
+    FOREGATHER_EMULATION_GPUS=2 part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
+    at_all_sizes nccl "$emu/nccl_tests"
     limit=${LIMIT:-3600} FOREGATHER=$PWD/$emu/foregather python_tests emulated tests/emulated \
         -n $(($(nproc) + 1)) --dist loadfile
     "$venv/bin/python" tests/emulated/coverage.py "$emu" > "$logs/caught" 2>&1 && right=1 || right=0

@@ -11,11 +11,10 @@ doubles   := $(emu)/lib/libforegather_doubles.so
 double_obj := $(call emu_of,doubles/*.cpp)
 # Kernels alone, on a runtime that runs each at once; the device and the doubles, on the doubles.
 kernel_test_obj := $(cuda_cu:%.cu=$(emu)/%.o) $(call emu_of,fibers_test.cpp inline_runtime.cpp plain_products.cpp ../cuda/kernels/*.cpp) $(fibers)
-device_test_obj := $(call emu_of,../cuda/device/*.cpp)
-double_test_obj := $(call emu_of,runtime_test.cpp order_test.cpp nccl_test.cpp matmul_test.cpp)
-emu_flags = $(filter-out -O%,$(CXXFLAGS)) -O1 $(cuda_cppflags) -Itests/cuda_emulation/native -Itests -I.
+device_test_obj := $(call emu_of,../cuda/device/*.cpp runtime_test.cpp order_test.cpp matmul_test.cpp)
+emu_flags = $(filter-out -O%,$(CXXFLAGS)) -O1 $(cuda_cppflags) -Itests/cuda_emulation/native -Itests/support
 emu_libs  = --coverage -L$(emu)/lib -Wl,--disable-new-dtags,-rpath,$(abspath $(emu)/lib) -lforegather_doubles -lboost_context $(LDLIBS)
-emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/device_tests $(emu)/double_tests
+emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/device_tests $(emu)/nccl_tests
 $(emu_obj): private emu_flags += --coverage
 $(double_obj): private emu_flags += -fPIC
 $(emu)/%.o: %.cpp $(build)/flags
@@ -36,6 +35,6 @@ $(emu)/kernel_tests: $(kernel_test_obj) $(archive)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ --coverage -lboost_context $(LDLIBS) -lgtest -lgtest_main
 $(emu)/device_tests: $(device_test_obj) $(emu_obj) $(fibers) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs) -lgtest -lgtest_main
-$(emu)/double_tests: $(double_test_obj) $(call obj_of,$(support_src)) $(archive) | $(doubles)
+$(emu)/nccl_tests: $(call emu_of,nccl_test.cpp) $(call obj_of,$(support_src)) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs) -lgtest
 cublas_major := $(shell sed -n 's/.*define CUBLAS_VER_MAJOR *//p' $(cuda_include)/cublas_api.h 2>/dev/null)
