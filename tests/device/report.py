@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the device bench as one HDF5 file of plain columns, and as a table to read.
 
-Decides names, units and the figures that need rows of two parts; what is measured, the parts decide.
+Decides names, units and the figures that need rows of two parts; the parts decide what is measured.
 """
 
 import argparse
@@ -26,8 +26,9 @@ UNITS = (
     (r"bytes$", "B"),
     (r"tokens$", "tokens"),
     (r"_difference$|_limit$", "nat"),
-    (r"(^|_)(ratio|share|over|of|slowdown|layers|in|out|calls|pairs|depth|blocks|ranks|errors)(_|$)", "1"),
-    (r"^(best_answer|answers|gpus|cuda_driver|cuda_runtime|copies_inside|logprobs_not_finite)$", "1"),
+    (r"(^|_)(ratio|share|over|of|slowdown|in|out)(_|$)", "1"),
+    (r"^(layers|calls|pairs|depth|blocks|ranks|errors|gpus|best_answer|answers)$", "1"),
+    (r"^(cuda_driver|cuda_runtime|copies_inside|logprobs_not_finite)$", "1"),
     (r"^(passed|registered|copies_outlast_products)$", "1"),
 )
 NOTES = ("skipped", "cut", "failed")

@@ -45,7 +45,11 @@ emulated=false
 deadline=$((SECONDS + 455))
 
 # note PART KIND TEXT: a line of the table's end. Quotes and backslashes of the text become spaces.
-note() { printf '{"%s": "%s", "part": "%s", "emulated": %s}\n' "$2" "$(printf %s "$3" | tr '"\\\n\t' '    ')" "$1" $emulated >> "$rows"; }
+note() {
+    local text
+    text=$(printf %s "$3" | tr '"\\\n\t' '    ')
+    printf '{"%s": "%s", "part": "%s", "emulated": %s}\n' "$2" "$text" "$1" $emulated >> "$rows"
+}
 
 report() {
     "$python" tests/device/report.py "$rows" "$output" --attribute "date=$(date -u +%FT%TZ)" \
@@ -84,7 +88,7 @@ forward() { part forward 70 "$bench" --part forward; }
 streaming() { part streaming 60 "$bench" --part streaming; }
 contention() { part contention 35 "$bench" --part contention; }
 torch() {
-    if ! "$torch_python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
+    if ! timeout 30 "$torch_python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
         note torch skipped "$torch_python has no PyTorch that sees a GPU (PYTHON_TORCH names another)"
     else
         part torch 60 "$torch_python" tests/device/torch_layers.py "${mark[@]}"

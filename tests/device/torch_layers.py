@@ -68,7 +68,11 @@ class Layer(torch.nn.Module):
 
         q, k, v = (
             heads(project(normed), n)
-            for project, n in ((self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads))
+            for project, n in (
+                (self.q, self.heads),
+                (self.k, self.kv_heads),
+                (self.v, self.kv_heads),
+            )
         )
         if self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -91,7 +95,9 @@ class Layers(torch.nn.Module):
         return x
 
 
-def rope(length: int, head_dim: int, theta: float, **kind: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def rope(
+    length: int, head_dim: int, theta: float, **kind: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Plain RoPE: its values do not change the time."""
     rates = theta ** -(torch.arange(0, head_dim, 2) / head_dim)
     angles = torch.arange(length)[:, None] * torch.cat((rates, rates))
@@ -113,40 +119,34 @@ def seconds(call: Any, device: str, least: int) -> tuple[float, float]:
     return first, statistics.median(timed() for _ in range(least))
 
 
-def measure(name: str, layers: int, tokens: int, document: int, options: argparse.Namespace) -> list[dict]:
-    """A row for eager and one for compiled."""
-    *shape, theta, epsilon = MODELS[name]
+def measure(row: dict[str, Any], how: str, options: argparse.Namespace) -> dict[str, Any]:
+    """A row of torch for one of forward: its layers, tokens and documents."""
+    *shape, theta, epsilon = MODELS[row["model"]]
     if options.tiny:
         shape[:5] = TINY
     kind = {"device": options.device, "dtype": torch.bfloat16}
-    width, head_dim = shape[0], shape[4]
-    model = Layers([Layer(tuple(shape), epsilon, **kind) for _ in range(layers)])
-    x = torch.randn(tokens // document, document, width, **kind)
+    width, head_dim, document = shape[0], shape[4], row["document_tokens"]
+    model = Layers([Layer(tuple(shape), epsilon, **kind) for _ in range(row["layers"])])
+    x = torch.randn(row["tokens"] // document, document, width, **kind)
     cosines, sines = rope(document, head_dim, theta, **kind)
-    rows = []
-    for how in ("eager",) if options.eager_only else ("eager", "compile"):
-        run = torch.compile(model) if how == "compile" else model
-        with torch.inference_mode():
-            first, median = seconds(lambda: run(x, cosines, sines), options.device, 5)
-        rows.append(
-            {
-                "model": name,
-                "torch": torch.__version__,
-                "how": how,
-                "layers": layers,
-                "tokens": tokens,
-                "document_tokens": document,
-                "first_call_s": first,
-                "layers_s": median,
-            }
-        )
-    return rows
+    run = torch.compile(model) if how == "compile" else model
+    with torch.inference_mode():
+        first, median = seconds(lambda: run(x, cosines, sines), options.device, 5)
+    kept = {name: row[name] for name in ("model", "layers", "tokens", "document_tokens")}
+    return kept | {
+        "torch": torch.__version__,
+        "how": how,
+        "first_call_s": first,
+        "layers_s": median,
+    }
 
 
 def main() -> None:
     """Rows for the models, layers and documents of the part forward's rows in the same file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="file with rows of forward, to add to")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="file with rows of forward, to add to"
+    )
     parser.add_argument("--budget", type=float, required=True, help="seconds")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--emulated", action="store_true", help="mark rows as of no GPU")
@@ -164,12 +164,12 @@ def main() -> None:
     if not wanted:
         write(skipped="there are no rows of forward to compare with")
         return
-    for row in wanted:
-        if time.monotonic() > end:
-            write(cut=f"the time of this part was over before {row['model']}")
-            return
-        for found in measure(row["model"], row["layers"], row["tokens"], row["document_tokens"], options):
-            write(table="torch", row=found)
+    for how in ("eager",) if options.eager_only else ("eager", "compile"):
+        for row in wanted:
+            if time.monotonic() > end:
+                write(cut=f"the time of this part was over before {row['model']}, {how}")
+                return
+            write(table="torch", row=measure(row, how, options))
 
 
 if __name__ == "__main__":
