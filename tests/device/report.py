@@ -43,7 +43,10 @@ class Rows:
         self.notes: list[dict[str, str]] = []
         self.emulated = False
         for line in lines:
-            self.take(json.loads(line))
+            try:
+                self.take(json.loads(line))
+            except json.JSONDecodeError:  # Whoever wrote it was ended in the middle.
+                self.notes.append({"part": "report", "kind": "cut", "text": f"half a row: {line}"})
         if "provenance" in self.tables:  # Several hands write it, one row is meant.
             merged: dict[str, Any] = {}
             for row in self.tables["provenance"]:

@@ -152,6 +152,39 @@ def test_a_part_that_fails_keeps_the_others_and_the_status_says_so(tmp_path):
     assert "cuBLASLt failed to" in told["products"][0][1]
 
 
+# In place of the bench's part products: a row and a half, and it dies before it can say why.
+DYING = """#!/bin/bash
+case "$*" in *products*)
+    while [ "$1" != --out ]; do shift; done
+    echo '{"table": "products", "row": {"model": "m", "dtype": "fp32", "tokens": 1},'\\
+        '"part": "products", "emulated": true}' >> "$2"
+    echo '{"table": "products", "row": {"mod' >> "$2"
+    kill -KILL $$ ;;
+esac
+exec "$BENCH" "$@"
+"""
+
+
+def test_a_part_that_is_killed_keeps_its_rows_and_is_told(tmp_path):
+    (tmp_path / "foregather").symlink_to(ROOT / BUILD / "foregather")
+    (tmp_path / "device_bench").write_text(DYING)
+    (tmp_path / "device_bench").chmod(0o755)
+    done, path = run(
+        tmp_path,
+        "--parts",
+        "products contention",
+        FOREGATHER_EMULATION_GPUS="1",
+        BUILD=str(tmp_path),
+        BENCH=str(ROOT / BUILD / "device_bench"),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert notes(path)["products"] == [("failed", "ended with status 137")]
+    assert "half a row" in notes(path)["report"][0][1]
+    with h5py.File(path) as file:
+        assert file["products/tokens"][()].tolist() == [1]
+        assert len(file["contention/copy"]) > 0
+
+
 def test_the_report_refuses_a_column_without_a_unit(tmp_path):
     rows = tmp_path / "rows"
     row = {"table": "x", "row": {"weight": 1.0}, "part": "x", "emulated": True}
