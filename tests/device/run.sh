@@ -68,6 +68,7 @@ part() {
     echo "==> $name (at most $limit s)"
     timeout -k 5 "$limit" "$@" --out "$rows" --budget $((limit * 4 / 5)) "${tiny[@]}" < /dev/null
     rc=$?
+    [ -z "$(tail -c 1 "$rows")" ] || echo >> "$rows" # after a row that was cut short
     if [ $rc != 0 ] && [ $((SECONDS - begin)) -ge "$limit" ]; then
         note "$name" cut "ended at its limit of $limit s"
     elif [ $rc != 0 ]; then

@@ -158,7 +158,7 @@ case "$*" in *products*)
     while [ "$1" != --out ]; do shift; done
     echo '{"table": "products", "row": {"model": "m", "dtype": "fp32", "tokens": 1},'\\
         '"part": "products", "emulated": true}' >> "$2"
-    echo '{"table": "products", "row": {"mod' >> "$2"
+    printf '{"table": "products", "row": {"mod' >> "$2"
     kill -KILL $$ ;;
 esac
 exec "$BENCH" "$@"
