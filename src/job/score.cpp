@@ -120,7 +120,10 @@ void ScoreRun::decide() {
     // On the device's clock, when main() began: set-up counts from there.
     begin_ns_ = backend_->device().now_ns() -
                 (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
-    control_.together([&] { judge_environment(deck_, backend_->overrides); });
+    control_.together([&] {
+        judge_environment(deck_, backend_->overrides);
+        refuse_wide_heads(deck_, inputs_.config.head_dim, *backend_);
+    });
     choose_transport_and_depth();
     look_for_earlier_run(); // reads the whole token file, so comes last
     const bool logs = resume_.state != Resume::State::published;

@@ -225,6 +225,15 @@ void settle_kind(deck::Ledger& ledger, const std::string& device_kind) {
     }
 }
 
+void refuse_wide_heads(const deck::Deck& deck, int head_dim, backend::Backend& backend) {
+    const int widest = backend.kernels().widest_head();
+    if (widest > 0 && head_dim > widest) {
+        base::refuse(deck.where("model.weights") + ": heads of " + std::to_string(head_dim) +
+                     ", but attention on " + backend.kind() + " takes at most " +
+                     std::to_string(widest) + "; use device.kind = host");
+    }
+}
+
 void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides) {
     if (overrides.empty() || deck.sections().output.environment != "strict") {
         return;

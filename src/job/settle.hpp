@@ -16,6 +16,9 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
 // The part of it that the kind of device alone decides.
 void settle_kind(deck::Ledger& ledger, const std::string& device_kind);
 
+// Throws Error(refused) for a model whose heads the backend's attention does not take.
+void refuse_wide_heads(const deck::Deck& deck, int head_dim, backend::Backend& backend);
+
 // Throws Error(refused), with all of them, for variables that override keys under
 // output.environment = strict; under warn they are told.
 void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides);

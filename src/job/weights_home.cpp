@@ -38,9 +38,19 @@ WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
     }
 }
 
-// The last copies wait for gathers, which are there as long as the stream of the copies.
 WeightsHome::~WeightsHome() {
-    gather_.reset();
+    if (communicator_ && std::uncaught_exceptions() > exceptions_at_start_) {
+        communicator_->abort();
+    }
+    for (device::Stream* stream : {gather_.get(), copy_.get()}) {
+        try {
+            if (stream != nullptr) {
+                stream->sync();
+            }
+        } catch (const std::exception&) { // a stream has failed: whoever waited for it has told
+        }
+    }
+    gather_.reset(); // the last copies wait for gathers: after these
     copy_.reset();
 }
 

@@ -2,6 +2,7 @@
 // Where the weights live on this rank, how they get there, and the source that the model reads.
 #pragma once
 
+#include <exception>
 #include <memory>
 
 #include <foregather/backend/backend.hpp>
@@ -53,6 +54,7 @@ private:
     std::unique_ptr<device::Memory> allocate(base::Elements n, const std::string& purpose);
     base::Bytes bytes(base::Elements n) const { return base::bytes_of(n, type_); }
 
+    int exceptions_at_start_ = std::uncaught_exceptions();
     const model::Chain& chain_;
     shard::ArenaPlan plan_;
     base::DType type_;

@@ -34,6 +34,10 @@ public:
         return device.allocate(size, purpose);
     }
 
+    // After a failure: gathers under way end, done or not, and nothing may be enqueued any more; a
+    // rank that is gone would be waited for otherwise. Where gathers end by themselves, nothing.
+    virtual void abort() noexcept {}
+
     // Enqueues; does not block. full.n == size() * shard.n or it throws. The r-th part of `full`
     // becomes rank r's `shard`, our own included. `shard` must not change and both must live until
     // it is done. `what` names the gather in messages: "gather of layer.3, pass 2".

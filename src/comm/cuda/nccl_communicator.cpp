@@ -31,7 +31,8 @@ public:
         }
     }
     ~NcclMemory() override {
-        if (const ncclResult_t rc = nccl().release(data_); rc != ncclSuccess) {
+        const ncclResult_t rc = nccl().release(data_);
+        if (rc != ncclSuccess && std::uncaught_exceptions() == 0) { // else the cause will be told
             std::fprintf(stderr, "foregather: NCCL failed to free %lld bytes: %s\n",
                          static_cast<long long>(size_.count), nccl().error_string(rc));
         }
@@ -61,6 +62,7 @@ public:
     int rank() const override { return control_.rank(); }
     int size() const override { return control_.size(); }
     std::string name() const override { return "nccl " + nccl_version(); }
+    void abort() noexcept override;
     std::unique_ptr<device::Memory> allocate(device::Device& device, base::Bytes size,
                                              const std::string& purpose) override {
         return device.allocate_by([](base::Bytes n) { return std::make_unique<NcclMemory>(n); },
@@ -79,13 +81,19 @@ private:
 
     void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                        device::Stream& stream) override;
-    void open_connections();
+    // Outlives the communicator where setting up fails: the gather may be under way then.
+    struct FirstGather {
+        device::Buffer<float> shard, full;
+        std::unique_ptr<device::Stream> stream;
+        std::unique_ptr<device::Event> done;
+    };
+    void open_connections(const FirstGather& first);
+    void drain(const FirstGather& first) const;
     // Waits until NCCL has done what it was asked for and not yet answered. Throws if it failed.
     void settle(ncclResult_t rc, const std::string& attempted);
     void look();
     void look_at_time_limit();
     std::unique_ptr<device::Event> take_event();
-    void abort_communicator() noexcept;
     void told(ncclResult_t rc, const char* attempted) const noexcept;
 
     mesh::Control control_;
@@ -113,21 +121,39 @@ NcclCommunicator::NcclCommunicator(MPI_Comm group, device::Device& device,
     });
     const std::string sent = control_.broadcast(std::string(id.internal, sizeof(id.internal)));
     std::copy(sent.begin(), sent.end(), id.internal);
+    FirstGather first;
     try {
         alarm_.together([&] {
+            constexpr base::Elements n = 64;
+            first.shard = {device_, n, "NCCL's first gather"};
+            first.full = {device_, n * size(), "NCCL's first gather"};
+            first.stream = device_.stream("first gather", device::Priority::high);
+            first.done = device_.event();
             ncclConfig_t config = config_for(options_);
             settle(nccl().init(&comm_, size(), id, rank(), &config),
                    "set up the communicator \"" + options_.name + "\"");
-            open_connections();
+            open_connections(first);
         });
     } catch (const mesh::AgreedError&) {
-        abort_communicator();
+        abort();
+        drain(first);
         throw;
     }
     device_.look_while_waiting([this] { look(); });
 }
 
-void NcclCommunicator::abort_communicator() noexcept {
+// What was enqueued behind the aborted gather ends too.
+void NcclCommunicator::drain(const FirstGather& first) const {
+    try {
+        if (first.stream) {
+            first.stream->sync();
+        }
+    } catch (const base::Error&) { // the failure that is on its way
+    }
+}
+
+void NcclCommunicator::abort() noexcept {
+    running_.clear(); // nobody shall look at them
     if (comm_ != nullptr) {
         told(nccl().abort(std::exchange(comm_, nullptr)), "abort");
     }
@@ -141,20 +167,16 @@ void NcclCommunicator::told(ncclResult_t rc, const char* attempted) const noexce
 }
 
 // Buffers and connections are made by the first collective: now, and under the time limit.
-void NcclCommunicator::open_connections() {
-    constexpr base::Elements n = 64;
-    const device::Buffer<float> shard(device_, n, "NCCL's first gather");
-    const device::Buffer<float> full(device_, n * size(), "NCCL's first gather");
-    const auto stream = device_.stream("first gather", device::Priority::high);
-    const auto done = device_.event();
-    settle(nccl().all_gather(shard.view().data(), full.view().data(), n, ncclFloat32, comm_,
-                             device::cuda_stream(*stream)),
+void NcclCommunicator::open_connections(const FirstGather& first) {
+    settle(nccl().all_gather(first.shard.view().data(), first.full.view().data(),
+                             static_cast<std::size_t>(first.shard.size()), ncclFloat32, comm_,
+                             device::cuda_stream(*first.stream)),
            "enqueue the first gather");
-    done->record(*stream);
+    first.done->record(*first.stream);
     const bool in_time = wait_until(
         [&] {
             alarm_.look();
-            return done->done();
+            return first.done->done();
         },
         Clock::now(), options_.timeout_s, [] {});
     if (!in_time) {
@@ -182,11 +204,13 @@ void NcclCommunicator::settle(ncclResult_t rc, const std::string& attempted) {
     nccl().check(rc, attempted, comm_);
 }
 
-// In order: what runs is waited for, ended on all ranks, then freed. A rank that fails takes the
-// communicator down, or the others would wait for it for ever.
+// In order: ended on all ranks, then freed. A rank that fails takes the communicator down, or the
+// others would wait for it for ever.
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() > exceptions_at_start_) {
-        abort_communicator();
+        abort();
+    }
+    if (comm_ == nullptr) {
         return;
     }
     try {
@@ -194,7 +218,7 @@ NcclCommunicator::~NcclCommunicator() {
         told(nccl().destroy(comm_), "free");
     } catch (const base::Error& error) {
         std::fprintf(stderr, "foregather: %s: %s\n", own_name().c_str(), error.what());
-        abort_communicator();
+        abort();
     }
 }
 
@@ -224,6 +248,9 @@ void NcclCommunicator::do_all_gather(base::ConstSlab shard, base::Slab full, std
 
 // While the host waits: what has ended, NCCL's own errors, questions, and what takes too long.
 void NcclCommunicator::look() {
+    if (comm_ == nullptr) { // aborted
+        return;
+    }
     while (!running_.empty() && running_.front().end->done()) {
         Gather& done = running_.front();
         count_gather(done.received,
@@ -234,9 +261,15 @@ void NcclCommunicator::look() {
         ++ended_;
     }
     ncclResult_t rc = ncclSuccess;
-    nccl().check(nccl().async_error(comm_, &rc), "tell its errors", comm_);
-    if (rc != ncclInProgress) {
-        nccl().check(rc, running_.empty() ? "go on" : "run the " + running_.front().what, comm_);
+    try {
+        nccl().check(nccl().async_error(comm_, &rc), "tell its errors", comm_);
+        if (rc != ncclInProgress) {
+            nccl().check(rc, running_.empty() ? "go on" : "run the " + running_.front().what,
+                         comm_);
+        }
+    } catch (const base::Error&) {
+        abort(); // or streams would wait for ever for a gather that cannot end
+        throw;
     }
     look_at_time_limit();
 }

@@ -101,6 +101,9 @@ private:
     OwnedStream stream_;
 };
 
+// For destructors, which cannot throw: prints a failure, unless it is the one that was thrown last.
+void tell(cudaError_t rc, const char* attempted) noexcept;
+
 // Has it been reached? A failure of the device, which comes to light here first, is thrown.
 bool reached(cudaError_t answer, const std::string& attempted);
 

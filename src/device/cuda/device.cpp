@@ -17,12 +17,7 @@ public:
     using Release = cudaError_t (*)(void*);
     CudaMemory(void* data, base::Bytes size, Release release)
         : data_(static_cast<std::byte*>(data)), size_(size), release_(release) {}
-    ~CudaMemory() override {
-        if (const cudaError_t rc = release_(data_); rc != cudaSuccess) {
-            std::fprintf(stderr, "foregather: CUDA failed to free %lld bytes: %s\n",
-                         static_cast<long long>(size_.count), cudaGetErrorString(rc));
-        }
-    }
+    ~CudaMemory() override { tell(release_(data_), "free memory"); }
     CudaMemory(const CudaMemory&) = delete;
     CudaMemory& operator=(const CudaMemory&) = delete;
     std::byte* data() const override { return data_; }
@@ -183,8 +178,7 @@ std::vector<std::string> gpus_out_of_reach(int ordinal, const std::vector<std::s
 }
 
 std::string cuda_built_with() {
-    return std::to_string(CUDART_VERSION / 1000) + "." +
-           std::to_string(CUDART_VERSION % 1000 / 10);
+    return std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
 }
 
 } // namespace foregather::device

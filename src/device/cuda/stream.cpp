@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events of the CUDA runtime, the clock of events, and waiting without spinning.
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -13,13 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Destructors tell and go on.
-void told(cudaError_t rc, const char* attempted) noexcept {
-    if (rc != cudaSuccess && rc != cudaErrorCudartUnloading) {
-        std::fprintf(stderr, "foregather: CUDA failed to %s: %s\n", attempted,
-                     cudaGetErrorString(rc));
-    }
-}
+// The failure that check() threw last: a device that has failed answers every call with it.
+std::atomic<cudaError_t> thrown = cudaSuccess;
 
 const CudaEvent& cuda_event(const Event& event, const std::string& stream) {
     const auto* cuda = dynamic_cast<const CudaEvent*>(&event);
@@ -37,8 +33,16 @@ std::int64_t ns_between(cudaEvent_t from, cudaEvent_t to) {
 
 } // namespace
 
+void tell(cudaError_t rc, const char* attempted) noexcept {
+    if (rc != cudaSuccess && rc != cudaErrorCudartUnloading && rc != thrown.load()) {
+        std::fprintf(stderr, "foregather: CUDA failed to %s: %s\n", attempted,
+                     cudaGetErrorString(rc));
+    }
+}
+
 void check(cudaError_t rc, const std::string& attempted, base::Where where) {
     if (rc != cudaSuccess) {
+        thrown = rc;
         throw base::Error(base::Status::failed,
                           "CUDA failed to " + attempted + ": " + cudaGetErrorName(rc) + ", " +
                               cudaGetErrorString(rc),
@@ -69,11 +73,11 @@ std::int64_t steady_now_ns() {
 }
 
 void StreamCloser::operator()(cudaStream_t stream) const noexcept {
-    told(cudaStreamDestroy(stream), "destroy a stream");
+    tell(cudaStreamDestroy(stream), "destroy a stream");
 }
 
 void EventCloser::operator()(cudaEvent_t event) const noexcept {
-    told(cudaEventDestroy(event), "destroy an event");
+    tell(cudaEventDestroy(event), "destroy an event");
 }
 
 OwnedEvent EventPool::take() {

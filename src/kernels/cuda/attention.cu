@@ -229,9 +229,9 @@ double attention_flops(const AttentionArrays& in) {
 void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
                                Slab out, Stream& stream) {
     const int dim = shape.head_dim;
-    if (dim > widest_head || dim % 2 != 0) {
+    if (dim > widest_head() || dim % 2 != 0) {
         base::fail("attention: heads of " + std::to_string(dim) +
-                   ", the device's kernels take even ones up to " + std::to_string(widest_head));
+                   ", the device's kernels take even ones up to " + std::to_string(widest_head()));
     }
     if (!cut_into<4>(4, q.data(), k.data(), v.data(), out.f32())) {
         base::fail("attention: its arrays begin at addresses that are no multiple of 16 bytes");

@@ -44,7 +44,7 @@ std::vector<std::string> cuda_product_overrides(bool tf32) {
         const char* what;
     };
     const std::array variables = {
-        Variable{"NVIDIA_TF32_OVERRIDE", tf32 ? "1" : nullptr,
+        Variable{"NVIDIA_TF32_OVERRIDE", tf32 ? "1" : "0",
                  tf32 ? "overrides device.tf32 = true: no product uses TF32"
                       : "overrides what precision libraries choose"},
         Variable{"CUBLAS_EMULATE_SINGLE_PRECISION", "0",

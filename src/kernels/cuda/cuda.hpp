@@ -30,6 +30,7 @@ public:
     ~CudaKernels() override;
 
     Elements row_multiple() const override { return product_row_multiple; }
+    int widest_head() const override { return kernels::widest_head; }
     void prepare(View<const ProductShape> products) override;
     std::string product_name() const override;
     std::string algorithms() const override;
