@@ -122,6 +122,7 @@ $(build)/self_%: $(build)/tests/self/%.o $(call obj_of,$(support_src)) $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
 
 include tests/cuda_emulation/rules.mk
+include tests/device/rules.mk
 
 # Flags, compiler and git revision are compiled in; objects are rebuilt when they differ.
 flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter 1,$(cuda_built)),$(nvcc) $(NVCCFLAGS) $(cuda_cppflags))
