@@ -14,7 +14,7 @@ kernel_test_obj := $(cuda_cu:%.cu=$(emu)/%.o) $(call emu_of,fibers_test.cpp inli
 device_test_obj := $(call emu_of,../cuda/device/*.cpp runtime_test.cpp order_test.cpp matmul_test.cpp)
 emu_flags = $(filter-out -O%,$(CXXFLAGS)) -O1 $(cuda_cppflags) -Itests/cuda_emulation/native -Itests/support
 emu_libs  = --coverage -L$(emu)/lib -Wl,--disable-new-dtags,-rpath,$(abspath $(emu)/lib) -lforegather_doubles -lboost_context $(LDLIBS)
-emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/device_tests $(emu)/nccl_tests
+emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/device_tests $(emu)/nccl_tests $(emu)/device_bench
 $(emu_obj): private emu_flags += --coverage
 $(double_obj): private emu_flags += -fPIC
 $(emu)/%.o: %.cpp $(build)/flags
