@@ -175,7 +175,7 @@ bench: deps ## speed, memory, load and the prefetch's worth on this machine (no 
 	@tools/demo_inputs "$(VENV)" "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5"
 	@"$(VENV)/bin/python" tools/bench "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5" --ranks "$(NP)"
 lint: ## format, rooms, pairs, headers alone, sizes
-	@tools/lint "$(MPICXX) $(CPPFLAGS) $(CXXFLAGS)"
+	@CUDA_MISSING="$(cuda_missing)" tools/lint "$(MPICXX) $(CPPFLAGS) $(if $(cuda_missing),,$(cuda_cppflags)) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV
 	@MPICXX="$(MPICXX)" MPIRUN="$(MPIRUN)" HDF5_MODULE="$(HDF5_MODULE)" tools/install_deps "$(PYTHON)" "$(VENV)"
 install: all ## copy the program to PREFIX/bin
