@@ -83,7 +83,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 # ---- targets ------------------------------------------------------------------------------------
 .DEFAULT_GOAL := all
 test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
-.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools check-emulated check-link lint bench deps install clean help FORCE
+.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools check-emulated check-sanitized check-link emulated-programs lint bench deps install clean help FORCE
 .DELETE_ON_ERROR:
 
 all: foregather ## build the program (./foregather)
@@ -165,8 +165,11 @@ check-golden: deps ## the real program on golden models and field cases
 check-tools: deps ## the Python tools
 	@$(test_env) tests/run.sh tools
 check-emulated: deps ## the CUDA backend on doubles of CUDA, NCCL and cuBLASLt: no GPU, but the toolkit's headers
-	@$(submake) all $(if $(cuda_missing),,$(emulated))
+	@$(submake) all $(if $(cuda_missing),,emulated-programs)
 	@$(test_env) CUDA_MISSING="$(cuda_missing)" tests/run.sh emulated
+check-sanitized: deps ## kernels, device and some golden models of check-emulated, under the address sanitizer
+	@$(if $(cuda_missing),,$(submake) MODE=asan emulated-programs)
+	@$(test_env) BUILD=build/asan-$(backend_dir) CUDA_MISSING="$(cuda_missing)" tests/run.sh sanitized
 check-link: deps ## two hosts over a slow link, on this machine (as root)
 	@$(submake) all
 	@$(test_env) tests/run.sh link

@@ -3,8 +3,8 @@
 # Runs the tests that `make` built, all or one kind of them, and counts them: the last line is the count.
 # It decides neither what is tested nor how programs are built; `make check` and its kin call it.
 #
-#   tests/run.sh [all|unit|mpi|self|golden|tools|emulated|link]
-#           all: without emulated, which needs CUDA's headers and minutes, and link, which needs root
+#   tests/run.sh [all|unit|mpi|self|golden|tools|emulated|sanitized|link]
+#           all: without emulated and sanitized, which need CUDA's headers and minutes, and link, which needs root
 #   BUILD   folder of the test programs (build/release-host)
 #   RANKS   sizes to run the MPI tests at ("1 2 3 4"); with fewer than these, tests may skip at all of them
 #   VENV    Python packages for golden, tools and link (.venv);   PYTHON  any Python 3, for counting (python3)
@@ -174,13 +174,17 @@ python_tests() { # NAME FOLDER...
 
 # The CUDA backend on doubles of its libraries: kernels, the doubles themselves, the whole program; then what of
 # the backend's code all of these together have executed.
-emulated() {
-    local emu=$build/emulated right
+on_doubles() {
     if [ -n "${CUDA_MISSING-}" ]; then
         skipped=$((skipped + 1))
-        echo "skip  emulated: not found: $CUDA_MISSING"
-        return
+        echo "skip  $1: not found: $CUDA_MISSING"
+    else
+        "$1"
     fi
+}
+
+emulated() {
+    local emu=$build/emulated right
     find "$emu" -name '*.gcda' -delete
     part kernels "$emu/kernel_tests" --gtest_output="xml:$logs/kernels.xml"
     FOREGATHER_EMULATION_GPUS=2 part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
@@ -189,6 +193,17 @@ emulated() {
         -n $(($(nproc) + 1)) --dist loadfile
     "$venv/bin/python" tests/emulated/coverage.py "$emu" > "$logs/caught" 2>&1 && right=1 || right=0
     verdict "emulated: what the CUDA backend's code has executed: $(tail -n 1 "$logs/caught")" "$right"
+}
+
+# The same programs built with a sanitizer: what kernels and host code touch. MPI leaks by itself.
+sanitized() {
+    local emu=$build/emulated
+    export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0
+    part kernels "$emu/kernel_tests" --gtest_output="xml:$logs/kernels.xml"
+    FOREGATHER_EMULATION_GPUS=2 part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
+    at_size nccl 2 "$emu/nccl_tests"
+    limit=${LIMIT:-3600} FOREGATHER=$PWD/$emu/foregather python_tests sanitized tests/emulated/test_golden_models.py \
+        -k "(every_depth and 3) or (offload and qwen2) or bf16_is_near" -n "$(nproc)" --dist load
 }
 
 run() {
@@ -202,11 +217,11 @@ run() {
         python_tests clock "${by_the_clock[@]}"
         ;;
     tools) limit=${LIMIT:-3600} python_tests tools tests/tools -n "$(nproc)" --dist loadfile ;;
-    emulated) emulated ;;
+    emulated | sanitized) on_doubles "$1" ;;
     link) python_tests link tests/link ;;
     all) for kind in unit mpi self tools golden; do run "$kind"; done ;;
     *)
-        echo "usage: tests/run.sh [all|unit|mpi|self|golden|tools|emulated|link]" >&2
+        echo "usage: tests/run.sh [all|unit|mpi|self|golden|tools|emulated|sanitized|link]" >&2
         exit 2
         ;;
     esac
@@ -215,4 +230,4 @@ run() {
 run "${1:-all}"
 echo "$passed passed, $failed failed, $skipped skipped"
 # That no test ran is a failure, but where hosts cannot be made, or CUDA's headers are not there, it is said.
-[ "$failed" = 0 ] && { [ "$passed" -gt 0 ] || { [[ ${1:-all} =~ ^(link|emulated)$ ]] && [ "$skipped" -gt 0 ]; }; }
+[ "$failed" = 0 ] && { [ "$passed" -gt 0 ] || { [[ ${1:-all} =~ ^(link|emulated|sanitized)$ ]] && [ "$skipped" -gt 0 ]; }; }

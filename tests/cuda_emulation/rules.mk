@@ -15,6 +15,7 @@ device_test_obj := $(call emu_of,../cuda/device/*.cpp runtime_test.cpp order_tes
 emu_flags = $(filter-out -O%,$(CXXFLAGS)) -O1 $(cuda_cppflags) -Itests/cuda_emulation/native -Itests/support
 emu_libs  = --coverage -L$(emu)/lib -Wl,--disable-new-dtags,-rpath,$(abspath $(emu)/lib) -lforegather_doubles -lboost_context $(LDLIBS)
 emulated  := $(emu)/foregather $(emu)/kernel_tests $(emu)/device_tests $(emu)/nccl_tests $(emu)/device_bench
+emulated-programs: $(emulated)
 $(emu_obj): private emu_flags += --coverage
 $(double_obj): private emu_flags += -fPIC
 $(emu)/%.o: %.cpp $(build)/flags

@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include <foregather/device/cuda_stream.hpp>
@@ -46,6 +47,8 @@ private:
     void* data_ = nullptr;
     base::Bytes size_;
 };
+
+constexpr std::chrono::microseconds quick{200};
 
 ncclConfig_t config_for(const NcclOptions& options) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -187,13 +190,20 @@ void NcclCommunicator::open_connections(const FirstGather& first) {
 }
 
 void NcclCommunicator::settle(ncclResult_t rc, const std::string& attempted) {
+    const auto settled = [&] {
+        if (rc == ncclInProgress) {
+            nccl().check(nccl().async_error(comm_, &rc), "tell how far it is", comm_);
+        }
+        return rc != ncclInProgress;
+    };
+    // NCCL hands every call to a thread of its own: most are done before a sleep would end.
+    for (const auto begin = Clock::now(); !settled() && Clock::now() - begin < quick;) {
+        std::this_thread::yield();
+    }
     const bool in_time = wait_until(
         [&] {
-            if (rc == ncclInProgress) {
-                nccl().check(nccl().async_error(comm_, &rc), "tell how far it is", comm_);
-            }
             alarm_.look();
-            return rc != ncclInProgress;
+            return settled();
         },
         Clock::now(), options_.timeout_s, [] {});
     if (!in_time) {
