@@ -190,7 +190,8 @@ emulated() {
     FOREGATHER_EMULATION_GPUS=2 part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
     at_all_sizes nccl "$emu/nccl_tests"
     limit=${LIMIT:-3600} FOREGATHER=$PWD/$emu/foregather python_tests emulated tests/emulated \
-        -n $(($(nproc) + 1)) --dist loadfile
+        -n $(($(nproc) + 1)) --dist worksteal
+    sed -nE 's/^(noticed: .{0,150}).*/      \1/p' "$logs/emulated.log"
     "$venv/bin/python" tests/emulated/coverage.py "$emu" > "$logs/caught" 2>&1 && right=1 || right=0
     verdict "emulated: what the CUDA backend's code has executed: $(tail -n 1 "$logs/caught")" "$right"
 }

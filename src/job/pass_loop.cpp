@@ -62,7 +62,6 @@ void PassLoop::run(RankFigures& figures) {
             enqueue(pass);
         }
     }
-    p_.compute.sync();
     figures.seconds[phase_run] += seconds(device.now_ns() - begin_ns_);
     figures.calls[phase_run] += passes_;
     figures.allocations_while_running = device.allocations() - allocations;

@@ -47,3 +47,16 @@ def golden(tmp_path_factory):
         return {"model.weights": weights, "data.tokens": tokens, "batch.tokens": 64}
 
     return deck
+
+
+def pytest_terminal_summary(terminalreporter):
+    """A table of what was noticed of changes to the sources, of tests that passed too."""
+    told = [
+        value
+        for kind in ("passed", "failed")
+        for report in terminalreporter.stats.get(kind, [])
+        for name, value in report.user_properties
+        if name == "noticed"
+    ]
+    for line in sorted(told):
+        terminalreporter.write_line(f"noticed: {line}")

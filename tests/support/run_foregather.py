@@ -89,9 +89,15 @@ def launcher_words(ranks: int) -> list[str]:
 class Foregather:
     """run = Foregather(tmp_path); result = run({"model.weights": path, ...}, ranks=2)."""
 
-    def __init__(self, folder: Path, launcher: Callable[[int], list[str]] = launcher_words):
+    def __init__(
+        self,
+        folder: Path,
+        launcher: Callable[[int], list[str]] = launcher_words,
+        program: Path = PROGRAM,
+    ):
         self.folder = Path(folder)
         self.launcher = launcher
+        self.program = program
         self.numbers = itertools.count()
 
     def __call__(
@@ -129,7 +135,7 @@ class Foregather:
         timeout: float = 120.0,
     ) -> Result:
         """Runs the program with these words on its command line; any exit status will do."""
-        command = [*(self.launcher(ranks) if ranks else []), str(PROGRAM), *map(str, words)]
+        command = [*(self.launcher(ranks) if ranks else []), str(self.program), *map(str, words)]
         begin = time.monotonic()
         process = start(command, self.folder, env)
         stdout, stderr = wait(process, timeout)

@@ -10,7 +10,7 @@ namespace foregather::device {
 
 class Stream;
 
-// A point in a stream. Until it is first recorded it counts as done, at time 0.
+// A point in a stream. Until it is first recorded it counts as done, but has no time.
 class Event {
 public:
     virtual ~Event() = default;
@@ -21,7 +21,8 @@ public:
     // Blocks the calling thread, sleeping, until the latest record is reached. Throws what a stream
     // of the device has thrown, if one has failed.
     virtual void wait_host() const = 0;
-    // When the latest record was reached, on the clock of Device::now_ns(). Valid once done().
+    // When the latest record was reached, on the clock of Device::now_ns(). Does not block. Throws
+    // Error(failed) if that has not happened: done() tells, but not whether it was ever recorded.
     virtual std::int64_t time_ns() const = 0;
 };
 

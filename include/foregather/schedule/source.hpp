@@ -35,8 +35,8 @@ public:
 
     // Before the uses of a pass; has_tokens: will this rank compute anything in it?
     void begin_pass(bool has_tokens);
-    // After the pass's work is done on the compute stream: reads its events. In order of passes.
-    // Does not block beyond the events of that pass.
+    // After the pass's work is done on the compute stream, or it throws: reads its events. In order
+    // of passes. Does not block.
     void collect_pass();
 
     PrefetchFigures figures() const { return witness_.figures(); }

@@ -162,7 +162,10 @@ void CudaEvent::wait_host() const {
 }
 
 std::int64_t CudaEvent::time_ns() const {
-    return marks_then_ == 0 ? 0 : gpu_.clock->time_ns(event_.handle(), marks_then_);
+    if (marks_then_ == 0) {
+        base::fail("the time of an event was asked for that was never recorded");
+    }
+    return gpu_.clock->time_ns(event_.handle(), marks_then_);
 }
 
 CudaStream::CudaStream(std::string name, int priority, Gpu& gpu)

@@ -59,6 +59,9 @@ bool HostEvent::done() const {
 
 std::int64_t HostEvent::time_ns() const {
     const std::lock_guard lock(state_->mutex);
+    if (recorded_ == 0 || state_->reached < recorded_) {
+        base::fail("the time of an event was asked for that was never recorded, or not reached");
+    }
     return state_->time_ns;
 }
 

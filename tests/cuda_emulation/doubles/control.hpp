@@ -10,8 +10,7 @@
 //   DELAY_US     most microseconds that a worker sleeps before an operation (default 0)
 //   SEED         of these delays
 //   FAIL         "name:call[@rank],...": that call of a function, of all launches of a kernel by
-//   its
-//                name, or "kernel_fault" (a kernel that faults when it runs), fails
+//                its name, or that faults when it runs ("kernel_fault", "copy_fault"), fails
 //   STRICT       1: the first report ends the process with status 97
 //   REPORT       file, with ".<rank>" (or the process id) behind it: "name value" lines at exit
 //   NCCL_HANG         "<n>[@<rank>]": the n-th collective of the process never starts

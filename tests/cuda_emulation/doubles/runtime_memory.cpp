@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <string_view>
 
 #include "call.hpp"
@@ -193,6 +194,9 @@ cudaError_t submit_copy(Lock& lock, Engine& the, Stream& stream, Copy copy) {
     std::function<void()> body = [copy] { std::memcpy(copy.to, copy.from, copy.bytes); };
     if (fits(copy.from) && fits(copy.to)) {
         body = guarded_body(the, copy);
+    }
+    if (fails_now("copy_fault")) {
+        body = [] { throw std::runtime_error("a fault that the test asked for"); };
     }
     const cudaError_t error = submit(the, stream, "cudaMemcpyAsync", touches, std::move(body));
     return error == cudaSuccess && pageable ? drain(lock, the, stream) : error;
