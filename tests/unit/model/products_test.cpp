@@ -49,7 +49,7 @@ private:
     void do_head_piece(ConstSlab x, ConstSlab w, Elements, Ids targets, HeadState,
                        Stream&) override {
         const Elements in = x.n / std::ssize(targets);
-        keep({limit, in, w.n / in, x.type, false, Into::overwrite});
+        keep({limit, in, w.n / in, x.type, false, Into::overwrite, true});
         look(x.data, std::ssize(targets), in * base::size_of(x.type));
     }
     void do_embed(Ids, Elements, ConstSlab, Floats, Elements, Stream&) override {}
