@@ -133,7 +133,8 @@ SITUATIONS = (
     Situation("2 ranks, offload", OFFLOAD),
     Situation("2 ranks"),
     Situation("1 rank, offload", OFFLOAD, ranks=1),
-    # Errors on the way, of one process without a launcher: what is enqueued then must be waited for before its memory goes.
+    # Errors on the way, of one process without a launcher: what is enqueued then must be waited
+    # for before its memory goes.
     Situation("a copy of the load fails", {}, 0, {FAIL: "cudaMemcpyAsync:4"}, 1),
     Situation("a copy of the second pass fails", {}, 0, {FAIL: "cudaMemcpyAsync:18"}, 1),
     # Whoever drains is told what a copy has come to: here of the load's last one.
@@ -143,7 +144,7 @@ SITUATIONS = (
 
 def said(found: Emulated) -> str:
     """What the program says it ended for: an error of a rank, or else the first line of its own."""
-    others = ("emulation: ", "---", "mpirun", " ", "MPI_ABORT", "with errorcode", "NOTE: ", "You may")
+    others = ("emulation: ", "---", "mpirun", " ", "MPI_ABORT", "with errorcode", "NOTE", "You may")
     lines = found.result.stderr.splitlines()
     own = [each for each in lines if each and not each.startswith(others)]
     errors = [each for each in own if each.startswith("foregather: rank")]

@@ -41,10 +41,10 @@ public:
     std::int64_t taken() const { return taken_; }
     // When the part of that gather had arrived; the gather must be done, and few passes old.
     std::int64_t arrived_ns(std::int64_t number);
-    // Spans of the copies that were enqueued before `pass`, once each, in order. They are
-    // done when the uses of `pass` are, as they must be: at most the next gather's part is under way
-    // when a pass has been enqueued, and the first gather enqueued in a pass is for a use of it (if
-    // none were, all units would be in slots, and nothing more gathered or copied).
+    // Spans of the copies that were enqueued before `pass`, once each, in order. They are done when
+    // the uses of `pass` are, and this throws if not: of copies enqueued before a pass, the next
+    // gather's at most is under way, and that gather is for a use of the pass. (Were it for a later
+    // one, a whole pass would have found all units in slots: nothing would be gathered any more.)
     void collect(std::int64_t pass, const std::function<void(const Span&)>& add);
 
 private:
