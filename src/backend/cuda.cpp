@@ -84,9 +84,9 @@ std::vector<std::string> notes_on_reach(const FoundGpu& gpu, const mesh::Topolog
 
 bool cuda_built() { return true; }
 
-std::string cuda_versions() {
-    return device::cuda_built_with() + ", NCCL " + comm::nccl_built_with() + ", cuBLASLt " +
-           kernels::cublaslt_built_with();
+CudaVersions cuda_built_with() {
+    return {device::cuda_built_with() + ", cuBLASLt " + kernels::cublaslt_built_with(),
+            comm::nccl_built_with()};
 }
 
 Needs cuda_needs() {

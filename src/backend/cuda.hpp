@@ -10,8 +10,6 @@
 namespace foregather::backend {
 
 bool cuda_built();
-// "13.0, NCCL 2.28.9, cuBLASLt 13.1.0": what it was built with. Loads nothing.
-std::string cuda_versions();
 
 // What a rank on a GPU needs beside weights and activations; arenas begin at whole pages.
 Needs cuda_needs();

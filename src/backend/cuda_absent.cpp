@@ -8,7 +8,7 @@ namespace foregather::backend {
 
 bool cuda_built() { return false; }
 
-std::string cuda_versions() { return "not built in"; }
+CudaVersions cuda_built_with() { return {"not built in", "not built in"}; }
 
 Needs cuda_needs() { return {}; }
 

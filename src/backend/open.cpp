@@ -156,8 +156,6 @@ int compute_threads(int asked, int node_cores, int ranks_on_node) {
     return asked > 0 ? asked : std::max(1, node_cores / std::max(1, ranks_on_node));
 }
 
-std::string cuda_text() { return cuda_versions(); }
-
 Needs needs_of(const std::string& kind, int threads) {
     return kind == "cuda" ? cuda_needs() : Needs{.scratch = threads * kernels::host_scratch_bytes};
 }

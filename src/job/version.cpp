@@ -21,6 +21,7 @@ std::vector<Version> versions() {
     const char* const revision =
 #include <generated/revision.inc>
         ;
+    const backend::CudaVersions cuda = backend::cuda_built_with();
     return {
         {"foregather", "0.1.0"},
         {"git", revision},
@@ -29,7 +30,8 @@ std::vector<Version> versions() {
         {"hdf5", io::library_version()},
         {"boost", dotted(BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100)},
         {"blas", "OpenBLAS, opened at start"},
-        {"cuda", backend::cuda_text()},
+        {"cuda", cuda.cuda},
+        {"nccl", cuda.nccl},
         {"backends", backend::built()},
     };
 }

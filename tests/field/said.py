@@ -74,7 +74,7 @@ def template_keys() -> dict[str, str]:
 
 def help_keys() -> list[str]:
     """Every key that --help describes."""
-    return re.findall(r"^([a-z_]+\.[a-z_]+)$", bare("--help").stdout, re.MULTILINE)
+    return re.findall(r"^([a-z_]+\.[a-z0-9_]+)$", bare("--help").stdout, re.MULTILINE)
 
 
 def prefetch(result: Result) -> tuple[int, ...]:

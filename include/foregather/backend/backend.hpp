@@ -48,8 +48,8 @@ public:
     // Threads of the compute stream that have computed something so far.
     virtual int threads_seen(device::Stream& compute) const = 0;
 
-    std::string why;         // why this kind was chosen
-    std::string why_product; // why these product kernels were
+    std::string why;                // why this kind was chosen
+    std::string why_product;        // why these product kernels were
     std::vector<std::string> notes; // what the user should be told, the same on every rank
     // Environment variables that override or defeat a key: one sentence each, for
     // output.environment.
@@ -73,7 +73,10 @@ int compute_threads(int asked, int node_cores, int ranks_on_node);
 
 // The backends compiled in: "host" or "host, cuda".
 std::string built();
-// The versions of CUDA and its libraries that the program was built with.
-std::string cuda_text();
+// What the CUDA backend was built with: "13.0, cuBLASLt 13.1.0" and "2.28.9"; "not built in".
+struct CudaVersions {
+    std::string cuda, nccl;
+};
+CudaVersions cuda_built_with();
 
 } // namespace foregather::backend
