@@ -29,7 +29,7 @@ emulation::Touch touch(const ConstSlab& slab) {
 struct CudaKernels::Products {};
 
 CudaKernels::CudaKernels(device::Device& device, bool tf32)
-    : logits_(device, head_tokens * head_columns, "logits of the head"), tf32_(tf32) {}
+    : logits_(device, logit_tokens * logit_columns, "logits of the head"), tf32_(tf32) {}
 CudaKernels::~CudaKernels() = default;
 
 void CudaKernels::prepare(View<const ProductShape>) {}

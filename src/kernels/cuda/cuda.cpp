@@ -16,7 +16,7 @@ namespace foregather::kernels {
 
 CudaKernels::CudaKernels(device::Device& device, bool tf32)
     : products_(new Products{device, LtProducts(device, tf32)}),
-      logits_(device, head_tokens * head_columns, "logits of a block"), gpu_(device.facts().name),
+      logits_(device, logit_tokens * logit_columns, "logits of a block"), gpu_(device.facts().name),
       tf32_(tf32) {}
 
 CudaKernels::~CudaKernels() = default;
@@ -28,7 +28,7 @@ std::string CudaKernels::product_name() const {
 std::string CudaKernels::algorithms() const { return products_->lt.algorithms(); }
 
 base::Bytes cuda_scratch_bytes() {
-    return lt_workspace + base::bytes_of(head_tokens * head_columns, base::DType::f32);
+    return lt_workspace + base::bytes_of(logit_tokens * logit_columns, base::DType::f32);
 }
 
 Elements cuda_row_multiple() { return product_row_multiple; }

@@ -15,11 +15,11 @@
 namespace foregather::kernels {
 
 // Blocks of the head's logits: so many tokens by so many vocabulary rows exist at a time.
-inline constexpr Elements head_tokens = 1024;
-inline constexpr Elements head_columns = 8192;
+inline constexpr Elements logit_tokens = 1024;
+inline constexpr Elements logit_columns = 8192;
 // Products compute whole multiples of so many rows.
 inline constexpr Elements product_row_multiple = 256;
-static_assert(head_tokens % product_row_multiple == 0);
+static_assert(logit_tokens % product_row_multiple == 0);
 
 // The widest head that attention takes.
 inline constexpr int widest_head = 256;
@@ -63,7 +63,7 @@ private:
 
     struct Products; // products.hpp
     std::unique_ptr<Products> products_;
-    device::Buffer<float> logits_; // [head_tokens, head_columns]
+    device::Buffer<float> logits_; // [logit_tokens, logit_columns]
     std::string gpu_;              // its name
     bool tf32_;
 };

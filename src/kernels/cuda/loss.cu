@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(fold_threads, 2)
                        State state) {
     auto& shared = block_shared<FoldShared>();
     const Elements s = blockIdx.x;
-    const float* from = logits + s * head_columns;
+    const float* from = logits + s * logit_columns;
     const RowPart row = load_row(from, n);
     const Best best = best_of(row, n, shared);
     if (threadIdx.x == 0) {
@@ -213,18 +213,18 @@ void CudaKernels::do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Id
     const auto part = [](const ConstSlab& whole, Elements first, Elements count) {
         return ConstSlab(whole.data + first * base::size_of(whole.type), count, whole.type);
     };
-    for (Elements s = 0; s < scored; s += head_tokens) {
-        const Elements tokens = std::min(head_tokens, scored - s);
+    for (Elements s = 0; s < scored; s += logit_tokens) {
+        const Elements tokens = std::min(logit_tokens, scored - s);
         const State at = state_from(state, s);
-        for (Elements row = 0; row < rows; row += head_columns) {
-            const Elements n = std::min(head_columns, rows - row);
+        for (Elements row = 0; row < rows; row += logit_columns) {
+            const Elements n = std::min(logit_columns, rows - row);
             float* logits = logits_.view().data();
             multiply(part(x, s * width, tokens * width), part(w, row * width, n * width), {},
-                     Into::overwrite, logits, tokens, width, n, head_columns, stream);
+                     Into::overwrite, logits, tokens, width, n, logit_columns, stream);
             const double folded = static_cast<double>(tokens) * static_cast<double>(n);
             launch("fold_logits", fold_logits_kernel,
                    {static_cast<unsigned>(tokens), fold_threads, top_shared_bytes(at.k)},
-                   {{reads(logits, tokens * head_columns), reads(targets.data() + s, tokens),
+                   {{reads(logits, tokens * logit_columns), reads(targets.data() + s, tokens),
                      writes(at.maximum, tokens), writes(at.sum, tokens), writes(at.target, tokens),
                      writes(at.best_id, tokens), writes(at.weighted, at.weighted ? tokens : 0),
                      writes(at.top, at.k * tokens), writes(at.logits, at.vocabulary * tokens)},

@@ -15,11 +15,11 @@ constexpr Elements round_up(Elements n, Elements to) { return (n + to - 1) / to 
 // The widths of the blocks in which a piece of the head is multiplied.
 std::vector<Elements> head_widths(Elements rows) {
     std::vector<Elements> widths;
-    if (rows >= head_columns) {
-        widths.push_back(head_columns);
+    if (rows >= logit_columns) {
+        widths.push_back(logit_columns);
     }
-    if (rows % head_columns != 0) {
-        widths.push_back(rows % head_columns);
+    if (rows % logit_columns != 0) {
+        widths.push_back(rows % logit_columns);
     }
     return widths;
 }
@@ -30,7 +30,7 @@ void CudaKernels::prepare(View<const ProductShape> products) {
     Elements widest_bias = 0;
     for (const ProductShape& p : products) {
         const bool add = p.into == Into::add;
-        const Elements most = p.logits ? std::min(p.most_rows, head_tokens) : p.most_rows;
+        const Elements most = p.logits ? std::min(p.most_rows, logit_tokens) : p.most_rows;
         if (p.bias && p.type != base::DType::f32) {
             widest_bias = std::max(widest_bias, p.out);
         }
@@ -41,7 +41,7 @@ void CudaKernels::prepare(View<const ProductShape> products) {
                 continue;
             }
             for (const Elements width : head_widths(p.out)) {
-                products_->lt.prepare({rows, p.in, width, head_columns, p.type, false, false});
+                products_->lt.prepare({rows, p.in, width, logit_columns, p.type, false, false});
             }
         }
     }

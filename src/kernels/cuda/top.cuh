@@ -13,7 +13,7 @@
 namespace foregather::kernels {
 
 inline constexpr int fold_threads = 512;
-inline constexpr int row_part = static_cast<int>(head_columns) / fold_threads;
+inline constexpr int row_part = static_cast<int>(logit_columns) / fold_threads;
 inline constexpr std::int32_t no_id = std::numeric_limits<std::int32_t>::max();
 
 // Longer lists are worked on where they lie in the device's memory.
@@ -34,7 +34,7 @@ __device__ inline int place_of(int i) {
     return (i / 4 * fold_threads + static_cast<int>(threadIdx.x)) * 4 + i % 4;
 }
 
-// The row's memory goes on for head_columns, whatever n is.
+// The row's memory goes on for logit_columns, whatever n is.
 __device__ inline RowPart load_row(const float* from, int n) {
     RowPart row;
 #pragma unroll
