@@ -187,7 +187,7 @@ emulated() {
     local emu=$build/emulated right
     find "$emu" -name '*.gcda' -delete
     part kernels "$emu/kernel_tests" --gtest_output="xml:$logs/kernels.xml"
-    FOREGATHER_EMULATION_GPUS=2 part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
+    part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
     at_all_sizes nccl "$emu/nccl_tests"
     limit=${LIMIT:-3600} FOREGATHER=$PWD/$emu/foregather python_tests emulated tests/emulated \
         -n $(($(nproc) + 1)) --dist worksteal
@@ -201,7 +201,7 @@ sanitized() {
     local emu=$build/emulated
     export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0
     part kernels "$emu/kernel_tests" --gtest_output="xml:$logs/kernels.xml"
-    FOREGATHER_EMULATION_GPUS=2 part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
+    part device "$emu/device_tests" --gtest_output="xml:$logs/device.xml"
     at_size nccl 2 "$emu/nccl_tests"
     limit=${LIMIT:-3600} FOREGATHER=$PWD/$emu/foregather python_tests sanitized tests/emulated/test_golden_models.py \
         -k "(every_depth and 3) or (offload and qwen2) or bf16_is_near" -n "$(nproc)" --dist load

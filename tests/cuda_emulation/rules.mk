@@ -36,6 +36,6 @@ $(emu)/kernel_tests: $(kernel_test_obj) $(archive)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ --coverage -lboost_context $(LDLIBS) -lgtest -lgtest_main
 $(emu)/device_tests: $(device_test_obj) $(emu_obj) $(fibers) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs) -lgtest -lgtest_main
-$(emu)/nccl_tests: $(call emu_of,nccl_test.cpp) $(call obj_of,$(support_src)) $(archive) | $(doubles)
+$(emu)/nccl_tests: $(call emu_of,nccl_test.cpp ../cuda/comm/*.cpp) $(call obj_of,$(support_src)) $(emu_obj) $(fibers) $(archive) | $(doubles)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs) -lgtest
 cublas_major := $(shell sed -n 's/.*define CUBLAS_VER_MAJOR *//p' $(cuda_include)/cublas_api.h 2>/dev/null)

@@ -139,6 +139,9 @@ SITUATIONS = (
     Situation("a copy of the second pass fails", {}, 0, {FAIL: "cudaMemcpyAsync:18"}, 1),
     # Whoever drains is told what a copy has come to: here of the load's last one.
     Situation("the load's last copy faults", {}, 0, {FAIL: "copy_fault:9"}, 1),
+    # Gathers that are under way when a rank fails.
+    Situation("a rank's first gather fails", {}, 2, {FAIL: "ncclAllGather:1@1"}, 1),
+    Situation("a kernel cannot be launched", OFFLOAD, 0, {FAIL: "attention:3"}, 1),
 )
 
 

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 #include <thread>
 
@@ -13,12 +12,14 @@
 #include <foregather/base/error.hpp>
 #include <foregather/device/cuda_stream.hpp>
 
+#include "../../cuda_emulation/doubles_test.hpp"
+
 namespace foregather::device {
 namespace {
 
-// A node of this many GPUs; they are looked at anew by every process, so set before the first call.
 class CudaDeviceTest : public testing::Test {
 protected:
+    emulation::Emulation emulation_{{{"FOREGATHER_EMULATION_GPUS", "2"}}}; // outlives what is on it
     std::unique_ptr<Device> device_ = make_cuda_device(0);
 };
 
@@ -69,7 +70,7 @@ TEST_F(CudaDeviceTest, OutOfMemoryNamesSizeAndPurposeAndTheDeviceGoesOn) {
         EXPECT_NE(text.find("a very large arena"), std::string::npos) << text;
         EXPECT_NE(text.find("1125899906842624 bytes"), std::string::npos) << text;
     }
-    EXPECT_NE(device_->allocate({64}, "a small one"), nullptr);
+    EXPECT_EQ(device_->allocate({64}, "a small one")->size().count, 64);
 }
 
 TEST_F(CudaDeviceTest, AStreamWaitsForTheRecordThatWasTheLatestWhenItWasToldTo) {
