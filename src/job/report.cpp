@@ -47,6 +47,9 @@ std::string phases(const RunFacts& f) {
         for (const RankFigures& r : f.ranks) {
             calls = std::max(calls, r.calls[p]);
         }
+        if (p == phase_product && calls == 0) { // not measured: on cuda all is one stream's time
+            continue;
+        }
         text += line("%-18s%10lld%10.3f%10.3f%10.3f%6d", phase_names[p],
                      static_cast<long long>(calls), s.min, s.mean, s.max, s.rank_of_max);
     }
