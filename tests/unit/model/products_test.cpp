@@ -56,7 +56,7 @@ private:
     void do_rms_norm(ConstFloats, ConstSlab, float, Slab, Stream&) override {}
     void do_rope(Floats, Ids, ConstFloats, ConstFloats, int, int, Stream&) override {}
     void do_attention(Floats, Floats, Floats, Ids, kernels::AttentionShape, Slab,
-                      Stream&) override {}
+                      Floats, Stream&) override {}
     void do_silu_gate(ConstFloats, ConstFloats, Slab, Stream&) override {}
     void do_take_rows(ConstFloats, Ids, Floats, Elements, Stream&) override {}
     void do_head_begin(HeadState, Stream&) override {}
