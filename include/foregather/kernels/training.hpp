@@ -29,11 +29,12 @@ public:
 
     // dx (+)= dy w. dy [T, out] of w's type: with bf16 weights it is rounded before, once for this
     // and the weights' product, by convert() or by the kernel that made it. w [out, in],
-    // dx [T, in].
+    // dx [T, in]. Kernels::row_multiple() holds for dy and dx.
     void product_input_gradient(ConstSlab dy, ConstSlab w, Into into, Floats dx, Elements tokens,
                                 Stream& stream);
     // dw (+)= dy^T x, dbias (+)= the sum of dy's rows. dy [T, out], x [T, in] of dy's type,
-    // dw [out, in], dbias [out] or empty. Without tokens overwriting leaves zeros.
+    // dw [out, in], dbias [out] or empty. Sums go over `tokens` rows, whatever lies beyond. Without
+    // tokens overwriting leaves zeros.
     void product_weight_gradient(ConstSlab dy, ConstSlab x, Into into, Floats dw, Floats dbias,
                                  Elements tokens, Stream& stream);
 
