@@ -227,8 +227,11 @@ double attention_flops(const AttentionArrays& in) {
 } // namespace
 
 void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
-                               Slab out, Stream& stream) {
+                               Slab out, Floats lse, Stream& stream) {
     const int dim = shape.head_dim;
+    if (!lse.empty()) {
+        base::fail("attention: the device's kernels keep no log-sum-exp");
+    }
     if (dim > widest_head() || dim % 2 != 0) {
         base::fail("attention: heads of " + std::to_string(dim) +
                    ", the device's kernels take even ones up to " + std::to_string(widest_head()));
