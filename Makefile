@@ -21,12 +21,15 @@ WORK       ?= run#        where `make run` puts weights, tokens and results
 # ---- detection ----------------------------------------------------------------------------------
 hdf5_cflags := $(shell pkg-config --cflags $(HDF5_MODULE) 2>/dev/null)
 hdf5_libs   := $(shell pkg-config --libs $(HDF5_MODULE) 2>/dev/null)
-# nvcc, cuBLASLt's header and NCCL's are what a CUDA backend is built with; the libraries are opened
-# at run time. The same headers are what the tests' doubles of these libraries are built with.
+# A CUDA backend is built with nvcc and the headers of cuBLASLt and NCCL; the libraries are opened at run time.
 nvcc := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 cuda_include := $(patsubst %/bin/nvcc,%/include,$(realpath $(nvcc)))
 nccl_include := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /nccl.h,$(addsuffix /include,$(NCCL_HOME)) $(cuda_include) /usr/local/include /usr/include))))
-cuda_missing := $(strip $(if $(nvcc),,nvcc) $(if $(wildcard $(cuda_include)/cublasLt.h),,cublasLt.h) $(if $(nccl_include),,nccl.h))
+cuda_missing := $(strip $(if $(nvcc),,nvcc) $(if $(wildcard $(cuda_include)/cublasLt.h),,cublasLt.h) \
+                $(if $(nccl_include),$(shell grep -q commName $(nccl_include)/nccl.h || echo 'nccl.h of NCCL 2.26 or later'),nccl.h))
+$(if $(filter auto 0 1,$(CUDA)),,$(error CUDA=$(CUDA): one of auto, 0, 1))
+# A folder that was named and is not there is a mistake, not a reason to look elsewhere.
+$(foreach v,CUDA_HOME NCCL_HOME,$(if $(filter command environment,$(firstword $(origin $(v)))),$(if $(wildcard $($(v))),,$(if $(filter 0,$(CUDA)),,$(error $(v)=$($(v)): no such folder)))))
 ifeq ($(CUDA)$(if $(cuda_missing),-),1-)
   $(error CUDA=1, but not found: $(cuda_missing). Install the CUDA toolkit and NCCL, or say where they are: CUDA_HOME=$(CUDA_HOME) NCCL_HOME=$(NCCL_HOME))
 endif
@@ -95,7 +98,7 @@ $(program): $(build)/src/main.o $(lib)
 	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS)
 $(archive): $(lib_obj)
 	@rm -f $@ && ar rcs $@ $^
-# Tests compute nothing heavy: not optimized, and with GoogleTest's headers compiled once, they build fast.
+# Tests compute nothing heavy: not optimized, GoogleTest's headers compiled once, they build fast.
 test_pch := $(build)/tests/pch.hpp
 test_obj := $(call obj_of,$(unit_src) $(mpi_src) $(self_src) $(support_src))
 $(test_pch).gch: tests/support/pch.hpp $(build)/flags
@@ -133,6 +136,10 @@ $(build)/generated/config_law.inc: tools/foregather_tools/config_law.json
 	@mkdir -p $(@D)
 	@{ printf 'R"json('; cat $<; printf ')json"\n'; } > $@
 $(build)/src/model/config.o: $(build)/generated/config_law.inc
+$(build)/generated/cuda_archs.inc: $(build)/flags
+	@mkdir -p $(@D)
+	@echo '$(CUDA_ARCHS)' | sed 's/[^0-9 ]//g; s/ *$$//; s/  */, /g' > $@
+$(build)/src/device/cuda/device.o $(build)/emulated/src/device/cuda/device.o: $(build)/generated/cuda_archs.inc
 $(build)/generated/revision.inc: FORCE
 	@mkdir -p $(@D)
 	@{ printf '"%s"\n' "$$(git describe --always --dirty 2>/dev/null || echo unknown)"; } > $@.new

@@ -107,9 +107,13 @@ FoundGpu find_gpu(int local_rank) {
     if (ordinal < 0) {
         return {-1, "",
                 "its node shows " + std::to_string(visible.count) +
-                    " GPUs, too few for local rank " + std::to_string(local_rank)};
+                    " GPUs, too few for local rank " + std::to_string(local_rank),
+                true};
     }
-    return {ordinal, device::gpu_address(ordinal), ""};
+    if (const std::string why = device::why_kernels_cannot_run(ordinal); !why.empty()) {
+        return {-1, "", why, true};
+    }
+    return {ordinal, device::gpu_address(ordinal), "", true};
 }
 
 std::unique_ptr<Backend> open_cuda(const deck::DeviceSection& section, const FoundGpu& gpu,

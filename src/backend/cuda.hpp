@@ -19,6 +19,7 @@ struct FoundGpu {
     int ordinal = -1;
     std::string address; // of it alone
     std::string why_not;
+    bool seen = false; // is there any GPU at all?
 };
 FoundGpu find_gpu(int local_rank);
 

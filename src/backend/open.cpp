@@ -168,10 +168,10 @@ Choice choose(const std::string& asked, const std::string& place) {
     }
     const FoundGpu gpu = find_gpu(0);
     if (asked == "cuda") {
-        if (gpu.ordinal < 0) {
+        if (!cuda_built()) {
             base::refuse(place + " = cuda: " + gpu.why_not + "; use device.kind = host or auto");
         }
-        return {"cuda", "asked for"};
+        return {"cuda", gpu.ordinal >= 0 ? "asked for" : "asked for; here " + gpu.why_not};
     }
     return gpu.ordinal >= 0 ? Choice{"cuda", "a GPU was found"} : Choice{"host", gpu.why_not};
 }
@@ -179,7 +179,7 @@ Choice choose(const std::string& asked, const std::string& place) {
 std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::string& place,
                               const mesh::Topology& topology, const mesh::Control& control) {
     FoundGpu gpu;
-    std::string why = "asked for";
+    std::string why = "asked for", note;
     if (section.kind != "host") {
         control.together([&] { gpu = find_gpu(topology.local_rank()); });
         const std::string why_not = why_not_cuda(gpu, topology, control);
@@ -191,10 +191,16 @@ std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::str
             why = why_not.empty() ? "a GPU was found for every rank" : why_not;
         }
         gpu.ordinal = why_not.empty() ? gpu.ordinal : -1;
+        if (!why_not.empty() && control.max(gpu.seen ? 1 : 0) > 0) {
+            note = "there are GPUs, but device.kind = auto takes the host: " + why_not;
+        }
     }
     auto backend = gpu.ordinal >= 0 ? open_cuda(section, gpu, topology, control)
                                     : open_host(section, topology, control);
     backend->why = why;
+    if (!note.empty()) {
+        backend->notes.push_back(note);
+    }
     require_one_product(*backend, control);
     const Needs needs = needs_of(backend->kind(), 1);
     if (backend->kernels().row_multiple() != needs.row_multiple ||

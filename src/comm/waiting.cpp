@@ -39,8 +39,10 @@ void give_up(const std::string& what, double timeout_s, const std::string& missi
     if (speaks) {
         std::fprintf(stderr,
                      "foregather: %s: the %s has taken longer than comm.timeout = %g s; %s. Look "
-                     "at those ranks' hosts, or raise comm.timeout if they are only slow.\n",
-                     own_name().c_str(), what.c_str(), timeout_s, missing.c_str());
+                     "at %s, or raise comm.timeout if they are only slow.\n",
+                     own_name().c_str(), what.c_str(), timeout_s, missing.c_str(),
+                     missing.starts_with("all ranks") ? "the links between them"
+                                                      : "those ranks' hosts");
     } else {
         std::this_thread::sleep_for(5s);
     }

@@ -18,7 +18,8 @@ namespace foregather::job {
 namespace {
 
 [[noreturn]] void refuse_gather_memory(const deck::Deck& deck, const model::Chain& chain,
-                                       const shard::ArenaPlan& arena, base::DType weights) {
+                                       const shard::ArenaPlan& arena, base::DType weights,
+                                       const Transport& transport) {
     const auto padded = [&](std::size_t unit) { return arena.units[unit].layout.padded(); };
     std::size_t largest = 0;
     base::Elements largest_layer = 0;
@@ -38,7 +39,9 @@ namespace {
         text += ", or set fsdp.piece_bytes to that of a layer (" + std::to_string(layer) +
                 " bytes) or less, which cuts embedding and head smaller";
     }
-    base::refuse(text + ", or comm.transport = shared on one node, which gathers nothing");
+    base::refuse(transport.name == "mpi"
+                     ? text + ", or comm.transport = shared on one node, which gathers nothing"
+                     : text);
 }
 
 } // namespace
@@ -241,7 +244,7 @@ Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, const shar
     const base::Bytes slot = base::bytes_of(arena.largest_unit, weights);
     const std::int64_t slots = fsdp.gather_memory.count / slot.count;
     if (slots == 0) {
-        refuse_gather_memory(deck, chain, arena, weights);
+        refuse_gather_memory(deck, chain, arena, weights, transport);
     }
     if (slots - 1 < depth.units) {
         depth = {static_cast<int>(slots - 1),

@@ -29,7 +29,7 @@ std::string head(const RunFacts& f) {
     text += line("device     %s (%s), %s, products by %s", f.backend_kind.c_str(),
                  f.backend_why.c_str(), in_words(f.device).c_str(), f.product.c_str());
     text += line("transport  %s (%s)", f.transport.name.c_str(), f.transport.why.c_str());
-    const double rate = f.deck.sections().comm.link_rate_bytes_per_s;
+    const double rate = emulated_rate(f);
     if (rate > 0) {
         text += line("link       EMULATED at %.3g Gb/s by comm.link_rate: gather times are not "
                      "this machine's",
@@ -129,6 +129,11 @@ std::string results(const RunFacts& f) {
 }
 
 } // namespace
+
+double emulated_rate(const RunFacts& f) {
+    const bool between_ranks = f.transport.name == "mpi" || f.transport.name == "nccl";
+    return between_ranks ? f.deck.sections().comm.link_rate_bytes_per_s : 0;
+}
 
 std::string in_words(const device::Facts& facts) {
     if (facts.kind == "host") {

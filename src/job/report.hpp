@@ -54,6 +54,9 @@ struct RunFacts { // known on rank 0 when the run is over
 // "2 threads per rank", or of a device that is not the host its name and address.
 std::string in_words(const device::Facts& facts);
 
+// comm.link_rate if gathers between ranks ran under it, else 0.
+double emulated_rate(const RunFacts& facts);
+
 double run_seconds(const RunFacts& facts);       // the longest of any rank
 double tokens_per_second(const RunFacts& facts); // computed / run_seconds
 // Products of the layers, attention below the diagonal, head for scored tokens: 2 per multiply-add.

@@ -227,7 +227,7 @@ void settle_kind(deck::Ledger& ledger, const std::string& device_kind) {
 
 void refuse_wide_heads(const deck::Deck& deck, int head_dim, backend::Backend& backend) {
     const int widest = backend.kernels().widest_head();
-    if (widest > 0 && head_dim > widest) {
+    if (head_dim > widest) {
         base::refuse(deck.where("model.weights") + ": heads of " + std::to_string(head_dim) +
                      ", but attention on " + backend.kind() + " takes at most " +
                      std::to_string(widest) + "; use device.kind = host");

@@ -101,7 +101,7 @@ io::Table phases_table(const RunFacts& f) {
              {"flop_per_second", flop_per_second(f)},
              {"passes", f.passes},
              {"first_compute_s", f.first_compute_s},
-             {"link_rate_emulated", f.deck.sections().comm.link_rate_bytes_per_s}},
+             {"link_rate_emulated", emulated_rate(f)}},
             "phase"};
 }
 

@@ -29,7 +29,8 @@ emulation::Touch touch(const ConstSlab& slab) {
 struct CudaKernels::Products {};
 
 CudaKernels::CudaKernels(device::Device& device, bool tf32)
-    : logits_(device, logit_tokens * logit_columns, "logits of the head"), tf32_(tf32) {}
+    : logits_(device, logit_tokens * logit_columns, "logits of the head"), tf32_(tf32),
+      shared_limit_(227 << 10) {}
 CudaKernels::~CudaKernels() = default;
 
 void CudaKernels::prepare(View<const ProductShape>) {}

@@ -92,6 +92,9 @@ def test_a_kernel_that_faults_ends_all_ranks(deck, on_gpus):
 def test_an_error_that_nccl_finds_by_itself_is_told_with_the_gather(deck, on_gpus):
     found = on_gpus(deck, 3, {"FOREGATHER_EMULATION_NCCL_ASYNC_ERROR": "6@1"}, reports=None, expect=1)
     ends_well(found, (1,))
+    slow = deck | {"comm.link_rate": "0.2 MB/s"}  # host functions of the link are on the stream
+    env = {"FOREGATHER_EMULATION_NCCL_ASYNC_ERROR": "4@1"}
+    ends_well(on_gpus(slow, 2, env, reports=None, expect=1), (1,))
     assert re.search(r"rank 1 \(.*\): NCCL failed to run the gather of layer\.\d", found.result.stderr)
 
 

@@ -45,11 +45,31 @@ def test_auto_takes_the_gpus_where_every_rank_has_one(golden, on_gpus):
     assert "cuda" in found.stdout and "threads per rank" not in found.stdout
 
 
-def test_auto_takes_the_host_where_one_rank_has_no_gpu(golden, run):
+def test_auto_takes_the_host_where_one_rank_has_no_gpu_and_says_so_at_the_start(golden, run):
     found = run(golden("llama"), 3, env={GPUS: "2"})
+    note = found.stdout.splitlines()[: found.stdout[: found.stdout.index("----")].count("\n")]
+    assert any("there are GPUs, but device.kind = auto takes the host" in line for line in note)
     assert found.key("device.kind")["observed"] == "host"
     reason = found.key("device.kind")["reason"]
     assert "rank 2" in reason and "2 GPUs, too few for local rank 2" in reason
+
+
+@pytest.mark.parametrize("capability, runs", [("70", False), ("75", False), ("86", True), ("120", True)])
+def test_a_gpu_that_the_kernels_were_not_compiled_for_is_not_taken(capability, runs, golden, run):
+    env = {GPUS: "1", "FOREGATHER_EMULATION_CAPABILITY": capability}
+    found = run(golden("llama"), 1, env=env)
+    assert found.key("device.kind")["observed"] == ("cuda" if runs else "host")
+    if not runs:
+        refused = run(golden("llama") | CUDA, 1, env=env, expect=2)
+        dotted = f"{capability[:-1]}.{capability[-1]}"
+        assert f"has compute capability {dotted}" in refused.stderr and "8.0" in refused.stderr
+
+
+def test_heads_that_do_not_fit_a_gpus_shared_memory_are_refused(golden, run):
+    env = {GPUS: "1", "FOREGATHER_EMULATION_SHARED": str(36 << 10)}
+    refused = run(golden("llama") | CUDA, 1, env=env, expect=2)
+    assert "heads of" in refused.stderr and "device.kind = host" in refused.stderr
+    assert not refused.part_left()
 
 
 def test_too_few_gpus_are_refused_by_name(golden, run):
@@ -152,9 +172,12 @@ def test_the_plan_of_a_gpu_run_needs_no_gpu_to_be_opened(golden, run, tmp_path):
             + ["[output]", "file = o.h5"]
         )
     )
-    told = run.words(["--check", "c.deck", "--ranks", "16", "--ranks-per-node", "8"], env={GPUS: "8"})
-    assert told.code == 0, told.stderr
-    assert "transport: nccl" in told.stdout and "cuda" in told.stdout
+    words = ["--check", "c.deck", "--ranks", "16", "--ranks-per-node", "8"]
+    for gpus in ("8", "none"):
+        told = run.words(words, env={GPUS: gpus})
+        assert told.code == 0, told.stderr
+        assert "transport: nccl" in told.stdout and "cuda (asked for" in told.stdout
+    assert "no CUDA driver" in told.stdout
 
 
 def test_an_emulated_link_slows_gathers_and_shows_the_overlap(golden, on_gpus):
@@ -163,6 +186,9 @@ def test_an_emulated_link_slows_gathers_and_shows_the_overlap(golden, on_gpus):
     assert found.key("comm.link_rate")["state"] == "honoured"
     assert "emulation" in found.key("comm.link_rate")["observed"]
     assert found.table("/timing/prefetch")["verdict"][0] in ("observed", "issued")
+    assert "EMULATED" in found.stdout
+    alone = on_gpus(keys | {"fsdp.offload": "params"}, 1).result
+    assert alone.key("comm.link_rate")["state"] == "inert" and "EMULATED" not in alone.stdout
 
 
 def test_the_emulated_program_is_not_the_product():

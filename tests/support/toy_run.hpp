@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -110,6 +112,12 @@ inline void run_passes(
     schedule::TimedSource& source, const ToyModel& model, const ToyOptions& options,
     device::Stream& compute, ToyWatch& watch, const std::function<void()>& mark_time = [] {}) {
     std::int64_t use = 0;
+    std::deque<std::future<void>> done; // of passes that have not been collected
+    const auto collect = [&] {
+        done.front().wait();
+        done.pop_front();
+        source.collect_pass();
+    };
     for (std::int64_t pass = 0; pass < options.passes; ++pass) {
         const bool has_tokens = options.has_tokens(pass);
         mark_time();
@@ -129,12 +137,15 @@ inline void run_passes(
             source.release(id, compute);
             ++use;
         }
+        const auto end = std::make_shared<std::promise<void>>();
+        done.push_back(end->get_future());
+        device::host_stream(compute).enqueue([end] { end->set_value(); });
         if (pass > 0) {
-            source.collect_pass();
+            collect();
         }
     }
     if (options.passes > 0) {
-        source.collect_pass();
+        collect();
     }
     compute.sync();
 }

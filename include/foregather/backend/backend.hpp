@@ -61,7 +61,8 @@ public:
 std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::string& place,
                               const mesh::Topology& topology, const mesh::Control& control);
 
-// Without opening anything: what `device.kind` would become here, and why.
+// Without opening anything: what `device.kind` would become here, and why; cuda, where it is asked
+// for and built in, also without a GPU.
 struct Choice {
     std::string kind;
     std::string why;

@@ -25,6 +25,13 @@ int gpu_of(int local_rank, int visible);
 // "0000:3b:00.0 GPU-<uuid>" of a visible GPU, which no other GPU of the node has.
 std::string gpu_address(int ordinal);
 
+// Why the program's kernels cannot run on a GPU, or "": it was compiled for others.
+std::string why_kernels_cannot_run(int ordinal);
+// Does code for these architectures (80 is 8.0), the last of which is there as PTX too, run on a
+// GPU of this compute capability? Binary code runs on later ones of its generation, PTX on all
+// later.
+bool code_runs(const std::vector<int>& archs, int capability);
+
 // Of the first GPU that this process sees; 0 if it sees none.
 base::Bytes gpu_memory();
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -85,8 +86,8 @@ public:
     // A product may read and overwrite rows of x and y beyond those it is asked for, up to a
     // multiple of so many: that memory must be there, what it holds is undefined.
     virtual Elements row_multiple() const { return 1; }
-    // The largest head dim that attention takes; 0: any.
-    virtual int widest_head() const { return 0; }
+    // The largest head dim that attention takes.
+    virtual int widest_head() const { return std::numeric_limits<int>::max(); }
     // Chooses how to multiply these shapes; blocks. Before the first product, once for all of a
     // run; a product of a shape that is not among them may be refused.
     virtual void prepare(View<const ProductShape> /*products*/) {}

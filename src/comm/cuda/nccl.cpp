@@ -2,6 +2,8 @@
 // Loading NCCL, and its errors in words.
 #include "nccl.hpp"
 
+#include <cstdlib>
+
 #include <foregather/base/shared_library.hpp>
 #include <foregather/comm/nccl_communicator.hpp>
 
@@ -9,6 +11,8 @@ namespace foregather::comm {
 namespace {
 
 Nccl load() {
+    // Connections at set-up and not at the first use of an algorithm, which would be in a pass.
+    setenv(connect_late, "0", 0);
     const base::SharedLibrary library(
         "libnccl.so.2", "gathers weights between GPUs",
         "install NCCL, put its folder on LD_LIBRARY_PATH, or use device.kind = host");

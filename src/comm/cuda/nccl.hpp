@@ -31,6 +31,10 @@ struct Nccl {
                base::Where where = base::Where::here()) const;
 };
 
+// The variable that lets NCCL connect when an algorithm is first used; this program sets it to 0
+// where it is not set.
+inline constexpr const char* connect_late = "NCCL_RUNTIME_CONNECT";
+
 // Loaded on the first call, for good. Throws Error(refused) with the loader's reason.
 const Nccl& nccl();
 

@@ -3,6 +3,7 @@
 #include <foregather/comm/nccl_communicator.hpp>
 
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <new>
@@ -25,11 +26,12 @@ class NcclMemory final : public device::Memory {
 public:
     explicit NcclMemory(base::Bytes size) : size_(size) {
         const auto n = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
-        if (const ncclResult_t rc = nccl().allocate(&data_, n); rc == ncclUnhandledCudaError) {
-            throw std::bad_alloc(); // what else it may be, the next call tells
-        } else {
-            nccl().check(rc, "allocate " + std::to_string(n) + " bytes");
+        const ncclResult_t rc = nccl().allocate(&data_, n);
+        const char* words = rc == ncclSuccess ? "" : nccl().last_error(nullptr);
+        if (rc == ncclUnhandledCudaError && std::strstr(words, "out of memory") != nullptr) {
+            throw std::bad_alloc();
         }
+        nccl().check(rc, "allocate " + std::to_string(n) + " bytes");
     }
     ~NcclMemory() override {
         const ncclResult_t rc = nccl().release(data_);
@@ -108,6 +110,7 @@ private:
     int exceptions_at_start_ = std::uncaught_exceptions();
     ncclComm_t comm_ = nullptr;
     std::deque<Gather> running_;
+    std::vector<Gather> abandoned_;
     std::vector<std::unique_ptr<device::Event>> spare_;
     std::int64_t ended_ = 0;
     std::shared_ptr<device::Device::Look> look_;
@@ -158,7 +161,10 @@ void NcclCommunicator::drain(const FirstGather& first) const {
 }
 
 void NcclCommunicator::abort() noexcept {
-    running_.clear(); // nobody shall look at them
+    // Nobody shall look at them, but what they enqueued on a stream still runs.
+    for (; !running_.empty(); running_.pop_front()) {
+        abandoned_.push_back(std::move(running_.front()));
+    }
     if (comm_ != nullptr) {
         told(nccl().abort(std::exchange(comm_, nullptr)), "abort");
     }
@@ -245,17 +251,24 @@ std::unique_ptr<device::Event> NcclCommunicator::take_event() {
 
 void NcclCommunicator::do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                                      device::Stream& stream) {
-    Gather gather{
-        std::move(what), full.bytes() - shard.bytes(), take_event(), take_event(), {}, {}};
-    gather.begin->record(stream);
-    gather.passage = link_.begin(gather.received, stream);
-    // Bytes are bytes: a gather computes nothing, whatever the type.
-    settle(nccl().all_gather(shard.data, full.data, static_cast<std::size_t>(shard.bytes().count),
-                             ncclUint8, comm_, device::cuda_stream(stream)),
-           "enqueue the " + gather.what);
-    link_.end(gather.passage.get(), stream);
-    gather.end->record(stream);
-    running_.push_back(std::move(gather));
+    running_.push_back(
+        {std::move(what), full.bytes() - shard.bytes(), take_event(), take_event(), {}, {}});
+    Gather& gather = running_.back();
+    try {
+        gather.begin->record(stream);
+        gather.passage = link_.begin(gather.received, stream);
+        // Bytes are bytes: a gather computes nothing, whatever the type.
+        settle(nccl().all_gather(shard.data, full.data,
+                                 static_cast<std::size_t>(shard.bytes().count), ncclUint8, comm_,
+                                 device::cuda_stream(stream)),
+               "enqueue the " + gather.what);
+        link_.end(gather.passage.get(), stream);
+        gather.end->record(stream);
+    } catch (const base::Error&) { // part of it is enqueued, and uses what it holds
+        abandoned_.push_back(std::move(gather));
+        running_.pop_back();
+        throw;
+    }
 }
 
 // While the host waits: what has ended, NCCL's own errors, questions, and what takes too long.

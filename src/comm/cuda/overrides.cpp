@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of NCCL the environment decides.
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include <unistd.h>
 
 #include <foregather/comm/nccl_communicator.hpp>
+
+#include "nccl.hpp"
 
 namespace foregather::comm {
 namespace {
@@ -36,10 +39,17 @@ std::string sentence(const std::string& setting) {
 std::vector<std::string> nccl_overrides() {
     std::vector<std::string> told;
     for (char** entry = environ; *entry != nullptr; ++entry) {
-        if (std::strncmp(*entry, "NCCL_", 5) == 0) {
+        if (std::strncmp(*entry, "NCCL_", 5) == 0 && *entry != std::string(connect_late) + "=0") {
             if (const std::string text = sentence(*entry); !text.empty()) {
                 told.push_back(text);
             }
+        }
+    }
+    const char* home = std::getenv("HOME");
+    for (const std::string& file : {std::string("/etc/nccl.conf"),
+                                    std::string(home == nullptr ? "" : home) + "/.nccl.conf"}) {
+        if (access(file.c_str(), R_OK) == 0) {
+            told.push_back(file + " sets parameters of NCCL, whatever the deck says");
         }
     }
     return told;

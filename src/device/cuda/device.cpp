@@ -129,6 +129,37 @@ int gpu_of(int local_rank, int visible) {
     return local_rank < visible ? local_rank : -1;
 }
 
+bool code_runs(const std::vector<int>& archs, int capability) {
+    const auto runs = [&](int arch) {
+        return arch / 10 == capability / 10 && arch % 10 <= capability % 10;
+    };
+    return std::any_of(archs.begin(), archs.end(), runs) ||
+           (!archs.empty() && archs.back() <= capability);
+}
+
+std::string why_kernels_cannot_run(int ordinal) {
+    const std::vector<int> archs = {
+#include <generated/cuda_archs.inc>
+    };
+    const auto dotted = [](int number) {
+        return std::to_string(number / 10) + "." + std::to_string(number % 10);
+    };
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, ordinal),
+          "ask what GPU " + std::to_string(ordinal) + " is");
+    const int capability = properties.major * 10 + properties.minor;
+    if (code_runs(archs, capability)) {
+        return "";
+    }
+    std::string known;
+    for (const int arch : archs) {
+        known += (known.empty() ? "" : ", ") + dotted(arch);
+    }
+    return std::string("its GPU, ") + properties.name + ", has compute capability " +
+           dotted(capability) + ", and this program was compiled for " + known +
+           " (make CUDA_ARCHS=...)";
+}
+
 base::Bytes gpu_memory() {
     if (visible_gpus().count == 0) {
         return {};

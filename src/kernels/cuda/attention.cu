@@ -226,6 +226,20 @@ double attention_flops(const AttentionArrays& in) {
 
 } // namespace
 
+int CudaKernels::widest_head() const {
+    constexpr std::size_t fixed = 1024; // static shared memory, and what CUDA keeps of a block's
+    const auto fits = [this]<int dim>(std::integral_constant<int, dim>) {
+        return std::max(Plain<dim>::shared_bytes, Tensor<dim>::shared_bytes) + fixed <=
+               shared_limit_;
+    };
+    int widest = 0;
+    const auto look = [&](auto dim) { widest = fits(dim) ? dim.value : widest; };
+    look(std::integral_constant<int, 64>{});
+    look(std::integral_constant<int, 128>{});
+    look(std::integral_constant<int, kernels::widest_head>{});
+    return widest;
+}
+
 void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
                                Slab out, Floats lse, Stream& stream) {
     const int dim = shape.head_dim;

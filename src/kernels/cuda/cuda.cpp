@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include <foregather/device/cuda_stream.hpp>
 #include <foregather/kernels/cuda_kernels.hpp>
 
 #include "products.hpp"
@@ -17,7 +18,13 @@ namespace foregather::kernels {
 CudaKernels::CudaKernels(device::Device& device, bool tf32)
     : products_(new Products{device, LtProducts(device, tf32)}),
       logits_(device, logit_tokens * logit_columns, "logits of a block"), gpu_(device.facts().name),
-      tf32_(tf32) {}
+      tf32_(tf32) {
+    int ordinal = 0, limit = 0;
+    device::check(cudaGetDevice(&ordinal), "ask which GPU is this thread's");
+    device::check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal),
+                  "ask how much shared memory a block may have");
+    shared_limit_ = static_cast<std::size_t>(limit);
+}
 
 CudaKernels::~CudaKernels() = default;
 
@@ -49,8 +56,7 @@ std::vector<std::string> cuda_product_overrides(bool tf32) {
                       : "overrides what precision libraries choose"},
         Variable{"CUBLAS_EMULATE_SINGLE_PRECISION", "0",
                  "lets cuBLAS make fp32 products of several products of fewer bits"},
-        Variable{"CUBLAS_EMULATION_STRATEGY", "default", "changes how cuBLAS makes fp32 products"},
-        Variable{"CUBLAS_WORKSPACE_CONFIG", nullptr, "changes the workspace of cuBLAS"}};
+        Variable{"CUBLAS_EMULATION_STRATEGY", "default", "changes how cuBLAS makes fp32 products"}};
     std::vector<std::string> told;
     for (const Variable& v : variables) {
         const char* value = std::getenv(v.name);

@@ -30,7 +30,7 @@ public:
     ~CudaKernels() override;
 
     Elements row_multiple() const override { return product_row_multiple; }
-    int widest_head() const override { return kernels::widest_head; }
+    int widest_head() const override; // whose blocks fit the GPU's shared memory
     void prepare(View<const ProductShape> products) override;
     std::string product_name() const override;
     std::string algorithms() const override;
@@ -66,6 +66,7 @@ private:
     device::Buffer<float> logits_; // [logit_tokens, logit_columns]
     std::string gpu_;              // its name
     bool tf32_;
+    std::size_t shared_limit_ = 0; // bytes of shared memory that a block may have
 };
 
 } // namespace foregather::kernels

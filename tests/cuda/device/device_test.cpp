@@ -33,6 +33,17 @@ TEST(GpuOfARank, IsItsLocalRankOrTheOneThatItSees) {
     EXPECT_EQ(gpu_of(2, 2), -1);
 }
 
+TEST(CompiledCode, RunsOnItsGenerationAndAsPtxOnAllLaterOnes) {
+    const std::vector<int> archs = {80, 90};
+    for (const int capability : {80, 86, 89, 90, 100, 120}) {
+        EXPECT_TRUE(code_runs(archs, capability)) << capability;
+    }
+    for (const int capability : {60, 70, 75}) {
+        EXPECT_FALSE(code_runs(archs, capability)) << capability;
+    }
+    EXPECT_FALSE(code_runs({86}, 80)) << "an earlier one of its generation";
+}
+
 TEST_F(CudaDeviceTest, TellsWhatItIs) {
     const Facts facts = device_->facts();
     EXPECT_EQ(facts.kind, "cuda");

@@ -6,6 +6,8 @@
 //   GPUS         devices of this node; 0 (default): none, "none": no driver. CUDA_VISIBLE_DEVICES
 //                chooses among them by number.
 //   MEMORY       bytes of each device for each process (default 4 GiB)
+//   CAPABILITY   of each device, times ten (default 90)
+//   SHARED       bytes of shared memory that a block may have at most (default 227 KiB)
 //   PEERS        0: devices cannot reach each other's memory
 //   DELAY_US     most microseconds that a worker sleeps before an operation (default 0)
 //   SEED         of these delays

@@ -118,8 +118,11 @@ ncclResult_t initialize(const char* function, ncclComm_t* handle, int ranks, ncc
 // What polls find: deferred calls are enqueued at the second poll.
 ncclResult_t polled(ncclComm& comm) {
     if (comm.deferred && ++comm.polls >= 2) {
-        comm.state = comm.deferred();
+        const ncclResult_t outcome = comm.deferred();
         comm.deferred = nullptr;
+        // A failure that came meanwhile stays.
+        comm.state =
+            comm.state == ncclInProgress || comm.state == ncclSuccess ? outcome : comm.state;
     }
     if (comm.state == ncclSuccess && comm.finalized && comm.completed < comm.submitted) {
         return ncclInProgress;

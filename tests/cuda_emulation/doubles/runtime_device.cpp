@@ -20,7 +20,8 @@ constexpr int version = 13000;
 constexpr int multiprocessors = 8;
 constexpr int threads_of_block = 1024;
 constexpr std::size_t shared_of_block = 48 * 1024;
-constexpr std::size_t shared_of_block_optin = 227 * 1024;
+std::int64_t shared_of_block_optin() { return setting("FOREGATHER_EMULATION_SHARED", 227 * 1024); }
+int capability() { return static_cast<int>(setting("FOREGATHER_EMULATION_CAPABILITY", 90)); }
 constexpr std::size_t shared_of_multiprocessor = 228 * 1024;
 constexpr int first_bus = 0x17;
 constexpr int bus_step = 0x10;
@@ -55,7 +56,7 @@ int value_of(cudaDeviceAttr attribute, int device, const Engine& the, bool& know
     case cudaDevAttrMaxSharedMemoryPerBlock:
         return static_cast<int>(shared_of_block);
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        return static_cast<int>(shared_of_block_optin);
+        return static_cast<int>(shared_of_block_optin());
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
         return static_cast<int>(shared_of_multiprocessor);
     case cudaDevAttrMultiProcessorCount:
@@ -63,9 +64,9 @@ int value_of(cudaDeviceAttr attribute, int device, const Engine& the, bool& know
     case cudaDevAttrWarpSize:
         return 32;
     case cudaDevAttrComputeCapabilityMajor:
-        return 9;
+        return capability() / 10;
     case cudaDevAttrComputeCapabilityMinor:
-        return 0;
+        return capability() % 10;
     case cudaDevAttrPciBusId:
         return bus_of(physical);
     case cudaDevAttrPciDeviceId:
@@ -143,7 +144,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         fill_uuid(properties->uuid, physical);
         properties->totalGlobalMem = the.memory_per_device;
         properties->sharedMemPerBlock = shared_of_block;
-        properties->sharedMemPerBlockOptin = shared_of_block_optin;
+        properties->sharedMemPerBlockOptin = static_cast<std::size_t>(shared_of_block_optin());
         properties->sharedMemPerMultiprocessor = shared_of_multiprocessor;
         properties->regsPerBlock = 65536;
         properties->regsPerMultiprocessor = 65536;
@@ -154,8 +155,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
         properties->maxThreadsDim[2] = 64;
         properties->maxGridSize[0] = 2147483647;
         properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-        properties->major = 9;
-        properties->minor = 0;
+        properties->major = capability() / 10;
+        properties->minor = capability() % 10;
         properties->multiProcessorCount = multiprocessors;
         properties->concurrentKernels = 1;
         properties->pciBusID = bus_of(physical);
@@ -221,9 +222,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
             not_modelled("cudaFuncSetAttribute of " + std::to_string(attribute));
             return cudaErrorNotSupported;
         }
-        return value >= 0 && static_cast<std::size_t>(value) <= shared_of_block_optin
-                   ? cudaSuccess
-                   : cudaErrorInvalidValue;
+        return value >= 0 && value <= shared_of_block_optin() ? cudaSuccess : cudaErrorInvalidValue;
     });
 }
 
