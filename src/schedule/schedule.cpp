@@ -183,13 +183,11 @@ int Schedule::choose(std::int64_t first, std::int64_t use) const {
 }
 
 // The first use at or after `after` that can take its weights from this slot, or beyond everything
-// when there is none: after the optimizer step they are out of date.
+// when there is none: after the optimizer step they are out of date. (A slot filled for the next
+// step may be said to be used earlier than it is; it was filled for a use before the one that
+// chooses now, so it stays in any case.)
 std::int64_t Schedule::next_use(const Slot& slot, std::int64_t after) const {
     const auto& seen = seen_[static_cast<std::size_t>(slot.unit)];
-    // A slot filled for the next optimizer step has no use in this one.
-    if (plan_.passes_per_step > 0) {
-        after = std::max(after, slot.optimizer_step * uses_per_pass() * plan_.passes_per_step);
-    }
     const std::int64_t pass = after / uses_per_pass();
     const auto place = std::lower_bound(seen.begin(), seen.end(), after % uses_per_pass());
     const std::int64_t use = place != seen.end() ? pass * uses_per_pass() + *place
