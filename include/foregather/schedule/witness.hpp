@@ -78,8 +78,9 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record);
 
 class Witness {
 public:
-    // depth: in force, the largest if it is not one; judged_compute_ns: shortest compute that is judged (2 ms on the host, 20 us
-    // on cuda); moves: false where nothing is gathered, and the verdict is `inert`.
+    // depth: in force, the largest if it is not one; judged_compute_ns: shortest compute that is
+    // judged (2 ms on the host, 20 us on cuda); moves: false where nothing is gathered, and the
+    // verdict is `inert`.
     Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves);
 
     void add(const UseRecord& record); // in the order of uses
