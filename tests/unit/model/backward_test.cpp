@@ -13,7 +13,7 @@ namespace {
 
 constexpr double near = 1e-5; // of a tensor's largest entry
 
-class Gradients : public ::testing::TestWithParam<std::string> {
+class ModelGradients : public ::testing::TestWithParam<std::string> {
 protected:
     static golden::Example example() {
         const std::string name = GetParam();
@@ -22,7 +22,7 @@ protected:
     }
 };
 
-TEST_P(Gradients, AreThoseOfPyTorch) {
+TEST_P(ModelGradients, AreThoseOfPyTorch) {
     const golden::Example wanted = example();
     const float scale = golden::one_over_targets(wanted.documents);
     TrainingModel model(wanted.config, wanted.weights, {Recompute::layer, {2000}});
@@ -33,7 +33,7 @@ TEST_P(Gradients, AreThoseOfPyTorch) {
     EXPECT_EQ(model.gradients.padding().wrong, 0);
 }
 
-TEST_P(Gradients, HaveTheSameBitsWithAndWithoutRecomputation) {
+TEST_P(ModelGradients, HaveTheSameBitsWithAndWithoutRecomputation) {
     const golden::Example given = example();
     for (const base::DType type : {base::DType::f32, base::DType::bf16}) {
         TrainingOptions options{Recompute::layer, {2000}, type};
@@ -49,7 +49,7 @@ TEST_P(Gradients, HaveTheSameBitsWithAndWithoutRecomputation) {
 
 // What rounding operands changes is noise, everywhere; most in biases of keys, whose terms nearly
 // cancel.
-TEST_P(Gradients, OfBf16AreNearThoseOfTheSameWeightsInFp32) {
+TEST_P(ModelGradients, OfBf16AreNearThoseOfTheSameWeightsInFp32) {
     golden::Example given = example();
     for (auto& [name, values] : given.weights) {
         const kernels::Lanes& plain = kernels::lanes(kernels::LaneLevel::sse2);
@@ -70,7 +70,7 @@ TEST_P(Gradients, OfBf16AreNearThoseOfTheSameWeightsInFp32) {
     EXPECT_EQ(rounded.gradients.padding().wrong, 0);
 }
 
-TEST_P(Gradients, OfOnePackAreTheSumOverPacksOfItsDocuments) {
+TEST_P(ModelGradients, OfOnePackAreTheSumOverPacksOfItsDocuments) {
     const golden::Example given = example();
     const float scale = golden::one_over_targets(given.documents);
     TrainingModel model(given.config, given.weights);
@@ -90,7 +90,7 @@ TEST_P(Gradients, OfOnePackAreTheSumOverPacksOfItsDocuments) {
     EXPECT_EQ(far_from(sums, whole.gradients, near), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Gradients,
+INSTANTIATE_TEST_SUITE_P(Golden, ModelGradients,
                          ::testing::Values("llama", "llama-tied-odd", "llama3-rope",
                                            "mistral-window", "qwen2", "qwen3"),
                          [](const auto& name) {
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Gradients,
                              std::replace(word.begin(), word.end(), '-', '_');
                              return word;
                          });
-INSTANTIATE_TEST_SUITE_P(Small, Gradients,
+INSTANTIATE_TEST_SUITE_P(Small, ModelGradients,
                          ::testing::Values("llama_biases", "llama_tied_odd", "llama_wide_heads",
                                            "llama_one_layer", "llama_yarn", "mistral_window",
                                            "qwen2_windows", "qwen3_biases_windows_tied"),
