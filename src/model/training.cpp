@@ -183,10 +183,7 @@ void TrainableTransformer::forward(const Walk& walk) {
 void TrainableTransformer::layer_forward(const Walk& walk, const ChainUse& use,
                                          base::ConstSlab weights) {
     const LayerCall call = call_of(walk, use.unit, use.index, weights);
-    LayerArrays arrays = arrays_of(use.index, walk.tokens());
-    if (forgets(use.index)) {
-        arrays.middle = arrays.output;
-    }
+    const LayerArrays arrays = arrays_of(use.index, walk.tokens());
     attention_forward(call, arrays);
     gates_forward(call, arrays);
     down_forward(call, arrays);
