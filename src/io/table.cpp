@@ -38,7 +38,8 @@ Plist storage_properties(const Layout& layout) {
     check(H5Pset_layout(handle, H5D_CONTIGUOUS), "choose the layout" + what);
     // Space and values exist from the start: ranks then write raw data, and no metadata change.
     check(H5Pset_alloc_time(handle, H5D_ALLOC_TIME_EARLY), "choose the allocation" + what);
-    check(H5Pset_fill_time(handle, H5D_FILL_TIME_ALLOC), "choose the filling" + what);
+    check(H5Pset_fill_time(handle, layout.filled ? H5D_FILL_TIME_ALLOC : H5D_FILL_TIME_NEVER),
+          "choose the filling" + what);
     if (!layout.fill.empty()) {
         check(H5Pset_fill_value(handle, layout.type, layout.fill.data()), "set the filling" + what);
     }
