@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include <foregather/io/checkpoint_folder.hpp>
 
@@ -128,7 +129,7 @@ base::Bytes bytes_of(const CheckpointContent& content) {
 CheckpointWriter::CheckpointWriter(const mesh::Control& control, const std::string& directory,
                                    const CheckpointContent& content, std::int64_t piece_bytes)
     : control_(control), directory_(directory),
-      path_(directory + "/" + checkpoint_name(content.state.step)),
+      path_((std::filesystem::path(directory) / checkpoint_name(content.state.step)).string()),
       part_path_(io::part_path(path_)), step_(content.state.step), piece_bytes_(piece_bytes),
       total_bytes_(bytes_of(content).count), tensors_(content.tensors) {
     std::sort(tensors_.begin(), tensors_.end(),
