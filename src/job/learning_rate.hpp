@@ -12,9 +12,9 @@ enum class Schedule { constant, cosine, linear };
 struct LearningRate {
     Schedule schedule = Schedule::cosine;
     double peak = 0;
-    double min = 0;           // what cosine and linear go down to
-    std::int64_t warmup = 0;  // steps; 0: the first step has the peak
-    std::int64_t steps = 0;   // of the whole run, warm-up included
+    double min = 0;          // what cosine and linear go down to
+    std::int64_t warmup = 0; // steps; 0: the first step has the peak
+    std::int64_t steps = 0;  // of the whole run, warm-up included
 };
 
 // Of step `step`, the first is 1. Warm-up: peak * step / warmup, so that no step is lost to a rate
