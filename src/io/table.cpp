@@ -165,7 +165,9 @@ Unplaced make_table(const File& file, const Table& table) {
 
 Unplaced make_text(const File& file, const Text& text) {
     const Type type = string_type(text.text.size());
-    const Dataset dataset = unplaced_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}});
+    // HDF5 fails to fill a single element of more than 1 MiB; this one is written at once.
+    const Dataset dataset =
+        unplaced_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}, false});
     check(
         H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.text.c_str()),
         "write " + text.path);
