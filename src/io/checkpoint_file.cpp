@@ -180,7 +180,7 @@ void CheckpointWriter::guarded(const std::function<void()>& work) {
 }
 
 void CheckpointWriter::lay_out(const CheckpointContent& content) {
-    remove_interrupted(directory_);
+    remove_interrupted(directory_, step_);
     const std::int64_t free = free_room(directory_).count;
     if (free < total_bytes_) {
         base::fail("folder " + directory_ + " has only " + std::to_string(free) + " bytes free");

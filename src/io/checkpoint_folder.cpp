@@ -73,7 +73,7 @@ std::string fault_of(const Entry& entry) {
         const Checkpoint checkpoint(entry.path);
         const std::int64_t step = checkpoint.state().step;
         return step == entry.step ? "" : "holds step " + std::to_string(step) + ", not its name's";
-    } catch (const base::Error& error) {
+    } catch (const std::exception& error) { // of the standard library: the file vanished meanwhile
         return error.what();
     }
 }
@@ -154,14 +154,15 @@ std::string remove_old_checkpoints(const std::string& directory, std::int64_t st
     return left;
 }
 
-void remove_interrupted(const std::string& directory) {
+void remove_interrupted(const std::string& directory, std::int64_t step) {
     for (const Entry& entry : entries_of(directory)) {
         if (!entry.part) {
             continue;
         }
-        const Descriptor file(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));
         // Who writes one holds a lock on it. Where locks are not to be had, nobody can tell.
-        if (file && ::flock(file.handle(), LOCK_EX | LOCK_NB) == 0) {
+        const Descriptor file(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));
+        const bool locked = file && ::flock(file.handle(), LOCK_EX | LOCK_NB) == 0;
+        if (locked || (file && errno != EWOULDBLOCK && entry.step == step)) {
             static_cast<void>(::unlink(entry.path.c_str()));
         }
     }

@@ -40,7 +40,8 @@ std::string remove_old_checkpoints(const std::string& directory, std::int64_t st
                                    std::int64_t keep);
 
 // Removes temporary files, of any step, that no run holds open for writing: saves that were
-// interrupted. What cannot be removed stays.
-void remove_interrupted(const std::string& directory);
+// interrupted. On a file system without locks only that of `step`, which is about to be written.
+// What cannot be removed stays.
+void remove_interrupted(const std::string& directory, std::int64_t step);
 
 } // namespace foregather::io

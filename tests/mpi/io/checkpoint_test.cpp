@@ -150,6 +150,21 @@ TEST_F(CheckpointTest, error_of_one_rank_is_everybodys_and_leaves_the_last_compl
     expect_toy(Checkpoint(path(2)), 2);
 }
 
+TEST_F(CheckpointTest, save_that_another_run_is_at_is_left_alone) {
+    {
+        const CheckpointWriter other(world, directory / "", toy_content(2));
+        save_by(tests::ranks(), toy_content(3), 1);
+        EXPECT_TRUE(part_there(2));
+        expect_error(base::Status::failed, {path(2), "is another run writing it?"},
+                     [&] { const CheckpointWriter same(world, directory / "", toy_content(2)); });
+        EXPECT_TRUE(part_there(2));
+        world.barrier();
+    }
+    world.barrier();
+    EXPECT_FALSE(part_there(2)); // it was given up
+    EXPECT_TRUE(there(3));
+}
+
 TEST_F(CheckpointTest, folder_that_is_not_there_is_told_with_file_and_bytes) {
     const CheckpointContent content = toy_content(2);
     expect_error(base::Status::failed,
