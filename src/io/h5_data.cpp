@@ -93,6 +93,35 @@ void cut(Block block, std::size_t dimension, std::int64_t element_bytes, std::in
     }
 }
 
+// Goes on with dimension `d` of `block`, whose earlier ones are single rows; `flat` counts from
+// there.
+void cover(Block& block, const base::Shape& shape, std::size_t d, base::Range flat,
+           base::Elements& position, const std::function<void(const Block&, base::Elements)>& use) {
+    base::Elements row = 1;
+    for (std::size_t i = d + 1; i < shape.size(); ++i) {
+        row *= shape[i];
+    }
+    for (base::Elements at = flat.begin; at < flat.end;) {
+        const base::Elements skip = at % row, left = flat.end - at;
+        block.start[d] = at / row;
+        if (skip == 0 && left >= row) {
+            for (std::size_t i = d + 1; i < shape.size(); ++i) {
+                block.start[i] = 0;
+                block.count[i] = shape[i];
+            }
+            block.count[d] = left / row;
+            use(block, position);
+            position += left / row * row;
+            at += left / row * row;
+        } else {
+            const base::Elements n = std::min(row - skip, left);
+            block.count[d] = 1;
+            cover(block, shape, d + 1, {skip, skip + n}, position, use);
+            at += n;
+        }
+    }
+}
+
 // Reads one string of `type` through `read(memory type, destination)`.
 std::string text_of(const Type& type, const std::function<void(hid_t, void*)>& read) {
     if (H5Tis_variable_str(type.handle()) > 0) {
@@ -239,6 +268,13 @@ void for_each_piece(const Block& block, std::int64_t element_bytes, std::int64_t
                     const std::function<void(const Block&, base::Elements)>& use) {
     base::Elements position = 0;
     cut(block, 0, element_bytes, limit_bytes, position, use);
+}
+
+void for_each_block(const base::Shape& shape, base::Range flat,
+                    const std::function<void(const Block&, base::Elements)>& use) {
+    Block block{base::Shape(shape.size()), shape};
+    base::Elements position = 0;
+    cover(block, shape, 0, flat, position, use);
 }
 
 void read_block(const Dataset& dataset, hid_t memory_type, const Block& block, std::byte* out,

@@ -19,17 +19,27 @@ namespace foregather::io {
 
 namespace {
 
-std::string directory_of(const std::string& path) {
-    const std::string directory = std::filesystem::path(path).parent_path().string();
-    return directory.empty() ? "." : directory;
-}
-
 std::optional<struct stat> facts_of(const std::string& path) {
     struct stat facts {};
     return ::stat(path.c_str(), &facts) == 0 ? std::optional(facts) : std::nullopt;
 }
 
 std::string reason() { return std::strerror(errno); }
+
+} // namespace
+
+std::string directory_of(const std::string& path) {
+    const std::string directory = std::filesystem::path(path).parent_path().string();
+    return directory.empty() ? "." : directory;
+}
+
+base::Bytes free_room(const std::string& directory) {
+    struct statvfs space {};
+    if (::statvfs(directory.c_str(), &space) != 0) {
+        base::refuse("cannot ask for the free space of directory " + directory + ": " + reason());
+    }
+    return {static_cast<std::int64_t>(space.f_bavail * space.f_frsize)};
+}
 
 void sync_to_disk(const std::string& path, int flags) {
     const Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
@@ -38,8 +48,6 @@ void sync_to_disk(const std::string& path, int flags) {
         base::fail("cannot bring " + path + " to disk: " + reason());
     }
 }
-
-} // namespace
 
 void DescriptorCloser::operator()(int descriptor) const noexcept { ::close(descriptor); }
 
@@ -95,13 +103,9 @@ void refuse_unusable(const Output& output) {
 
 void refuse_without_room(const Output& output, base::Bytes needed) {
     const std::string directory = directory_of(output.path);
-    struct statvfs space {};
-    if (::statvfs(directory.c_str(), &space) != 0) {
-        base::refuse("cannot ask for the free space of directory " + directory + ": " + reason());
-    }
     const auto left_over = facts_of(part_path(output.path));
-    const std::int64_t free = static_cast<std::int64_t>(space.f_bavail * space.f_frsize) +
-                              (left_over ? left_over->st_blocks * 512 : 0);
+    const std::int64_t free =
+        free_room(directory).count + (left_over ? left_over->st_blocks * 512 : 0);
     if (free < needed.count) {
         base::refuse("results file " + output.path + " needs " + std::to_string(needed.count) +
                      " bytes, but directory " + directory + " has " + std::to_string(free) +

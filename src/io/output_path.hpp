@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of a results file on its way, and the step from one to the other.
-// What the file holds is decided by results_file.cpp.
+// The names of a file on its way, and the step from one to the other. What the file holds is
+// decided by results_file.cpp and checkpoint_file.cpp.
 #pragma once
 
 #include <string>
@@ -18,6 +18,13 @@ Descriptor claim(const std::string& part, bool there = false);
 // it as it was. HDF5 gives back what it does not use; without room it would leave a file that does
 // not open.
 void reserve(const std::string& part, base::Bytes more);
+
+// "." for a name alone.
+std::string directory_of(const std::string& path);
+// What a user may still write to a directory's file system. Throws Error(refused).
+base::Bytes free_room(const std::string& directory);
+// Waits until a file or directory, opened with these flags, is on disk. Throws Error(failed).
+void sync_to_disk(const std::string& path, int flags);
 
 // Brings PATH.part to disk, renames it to PATH, and brings the directory to disk. Throws
 // Error(failed), with PATH.part and PATH as they were, when any of it fails. For one rank; blocks.

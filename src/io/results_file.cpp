@@ -15,6 +15,7 @@
 #include <exception>
 #include <type_traits>
 
+#include "keep_open.hpp"
 #include "output_path.hpp"
 #include "score_layout.hpp"
 
@@ -27,13 +28,6 @@ struct ResultsFile::Shared {
 };
 
 namespace {
-
-// Keeps handles that must not be closed here: through MPI-IO, closing waits for every rank.
-template <class Handles>
-void keep_open(std::unique_ptr<Handles> handles) {
-    static auto* kept = new std::vector<std::unique_ptr<Handles>>; // outlives every destructor
-    kept->push_back(std::move(handles));
-}
 
 void to_disk(const File& file, const std::string& path) {
     check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + path);

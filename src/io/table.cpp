@@ -38,7 +38,8 @@ Plist storage_properties(const Layout& layout) {
     check(H5Pset_layout(handle, H5D_CONTIGUOUS), "choose the layout" + what);
     // Space and values exist from the start: ranks then write raw data, and no metadata change.
     check(H5Pset_alloc_time(handle, H5D_ALLOC_TIME_EARLY), "choose the allocation" + what);
-    check(H5Pset_fill_time(handle, H5D_FILL_TIME_ALLOC), "choose the filling" + what);
+    check(H5Pset_fill_time(handle, layout.filled ? H5D_FILL_TIME_ALLOC : H5D_FILL_TIME_NEVER),
+          "choose the filling" + what);
     if (!layout.fill.empty()) {
         check(H5Pset_fill_value(handle, layout.type, layout.fill.data()), "set the filling" + what);
     }
@@ -164,7 +165,9 @@ Unplaced make_table(const File& file, const Table& table) {
 
 Unplaced make_text(const File& file, const Text& text) {
     const Type type = string_type(text.text.size());
-    const Dataset dataset = unplaced_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}});
+    // HDF5 fails to fill a single element of more than 1 MiB; this one is written at once.
+    const Dataset dataset =
+        unplaced_dataset(file, {text.path, type.handle(), {}, "", "", {}, {}, false});
     check(
         H5Dwrite(dataset.handle(), type.handle(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.text.c_str()),
         "write " + text.path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks /weights once into a manifest, collecting every fault before it refuses; reads rows in
-// pieces. Whether the tensors are those of a model is for the model room to judge.
+// Walks the tensors' group once into a manifest, collecting every fault before it refuses; reads
+// rows in pieces. Whether the tensors are those of a model is for the model room to judge.
 #include <foregather/io/weights_file.hpp>
 
 #include <algorithm>
@@ -40,18 +40,24 @@ std::string dotted(std::string path) {
     return path;
 }
 
+std::string slashed(std::string name) {
+    std::replace(name.begin(), name.end(), '.', '/');
+    return name;
+}
+
 // Collects tensors and faults below one group.
 class Walk {
 public:
-    explicit Walk(std::int64_t file_bytes) : file_bytes_(file_bytes) {}
+    Walk(std::string root, std::int64_t file_bytes)
+        : root_(std::move(root)), file_bytes_(file_bytes) {}
 
-    // `below` is the path under /weights, "" or ending in a slash.
+    // `below` is the path under the root, "" or ending in a slash.
     void into(const Group& group, const std::string& below, int depth) {
         if (depth > deepest) {
             fault(below, "is nested too deeply: a group is linked into itself");
             return;
         }
-        for (const std::string& name : names_in(group, "/weights/" + below)) {
+        for (const std::string& name : names_in(group, root_ + below)) {
             const std::string path = below + name;
             if (const std::string problem = link_problem(group.handle(), name); !problem.empty()) {
                 fault(path, problem);
@@ -68,11 +74,11 @@ public:
 
 private:
     void fault(const std::string& path, const std::string& problem) {
-        faults.push_back("/weights/" + path + " " + problem);
+        faults.push_back(root_ + path + " " + problem);
     }
 
     void visit(const Group& group, const std::string& name, const std::string& path, int depth) {
-        const std::string full = "/weights/" + path;
+        const std::string full = root_ + path;
         const Object object(
             check(H5Oopen(group.handle(), name.c_str(), H5P_DEFAULT), "open " + full, refused));
         const H5I_type_t kind = H5Iget_type(object.handle());
@@ -90,7 +96,7 @@ private:
     }
 
     void add(const Dataset& dataset, const std::string& path) {
-        const std::string full = "/weights/" + path;
+        const std::string full = root_ + path;
         const Type type(check(H5Dget_type(dataset.handle()), "read the type of " + full, refused));
         const std::optional<base::DType> stored = dtype_of(type.handle());
         const base::Shape shape = shape_of(dataset, full);
@@ -108,6 +114,7 @@ private:
         }
     }
 
+    std::string root_; // "/weights/"
     std::int64_t file_bytes_;
 };
 
@@ -123,8 +130,10 @@ bool by_name(const StoredTensor& a, const std::string& name) { return a.name < n
 
 } // namespace
 
-WeightsFile::WeightsFile(const std::string& path, std::int64_t piece_bytes)
-    : path_(path), piece_bytes_(piece_bytes), file_(open_input(path, "weights file", maker)) {
+WeightsFile::WeightsFile(const std::string& path, std::int64_t piece_bytes,
+                         const std::string& group)
+    : path_(path), group_("/" + group + "/"), piece_bytes_(piece_bytes),
+      file_(open_input(path, "weights file", maker)) {
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
     read_root();
     read_manifest();
@@ -145,25 +154,43 @@ void WeightsFile::read_root() {
                               : "no attribute format_version") +
                      "; this program reads version 1");
     }
+    // Only checkpoints have this mark: a weights file is made in one go.
+    if (integer_attribute(file_.handle(), "complete", name).value_or(1) != 1) {
+        base::refuse(name + " is not complete: the run that wrote it ended before");
+    }
     const Dataset config = open_input_dataset(file_, path_, "config", file_bytes_);
     config_json_ = read_text(config, path_ + ": /config");
     source_ = text_attribute(file_.handle(), "source", name).value_or("");
     content_sha256_ = text_attribute(file_.handle(), "content_sha256", name).value_or("");
     if (const auto digest = text_attribute(file_.handle(), "tokenizer_sha256", name)) {
         tokenizer_sha256_ = *digest;
-    } else if (H5Lexists(file_.handle(), "tokenizer", H5P_DEFAULT) > 0) {
-        const Dataset tokenizer = open_input_dataset(file_, path_, "tokenizer", file_bytes_);
-        tokenizer_sha256_ = sha256_of_text(read_text(tokenizer, path_ + ": /tokenizer"));
+    } else if (const std::string tokenizer = read_tokenizer(); !tokenizer.empty()) {
+        tokenizer_sha256_ = sha256_of_text(tokenizer);
     }
 }
 
-void WeightsFile::read_manifest() {
-    if (const std::string problem = link_problem(file_.handle(), "weights"); !problem.empty()) {
-        base::refuse("weights file " + path_ + ": /weights " + problem);
+std::string WeightsFile::read_tokenizer() const {
+    if (H5Lexists(file_.handle(), "tokenizer", H5P_DEFAULT) <= 0) {
+        return "";
     }
-    const Group group(check(H5Gopen2(file_.handle(), "weights", H5P_DEFAULT),
-                            "open group /weights of " + path_, refused));
-    Walk walk(file_bytes_);
+    const Dataset tokenizer = open_input_dataset(file_, path_, "tokenizer", file_bytes_);
+    return read_text(tokenizer, path_ + ": /tokenizer");
+}
+
+void WeightsFile::read_manifest() {
+    const std::string root = group_.substr(0, group_.size() - 1);
+    for (std::size_t end = root.find('/', 1);; end = root.find('/', end + 1)) {
+        const std::string group = root.substr(0, end);
+        if (const std::string problem = link_problem(file_.handle(), group); !problem.empty()) {
+            base::refuse("weights file " + path_ + ": " + group + " " + problem);
+        }
+        if (end == std::string::npos) {
+            break;
+        }
+    }
+    const Group group(check(H5Gopen2(file_.handle(), root.c_str(), H5P_DEFAULT),
+                            "open group " + root + " of " + path_, refused));
+    Walk walk(group_, file_bytes_);
     walk.into(group, "", 0);
     if (!walk.faults.empty()) {
         base::refuse("weights file " + path_ + " cannot be used:" + joined(walk.faults));
@@ -184,13 +211,13 @@ void WeightsFile::read_rows(const std::string& name, std::int64_t first_row, std
     if (tensor == nullptr) {
         base::fail("weights file " + path_ + " has no tensor " + name);
     }
-    const std::string full = path_ + ": tensor " + name;
+    const std::string full =
+        path_ + ": " + (group_ == "/weights/" ? "tensor " + name : group_ + slashed(name));
     if (first_row < 0 || rows < 0 || first_row + rows > tensor->shape[0]) {
         base::fail("rows " + std::to_string(first_row) + " to " + std::to_string(first_row + rows) +
                    " were asked of " + full + ", which has " + std::to_string(tensor->shape[0]));
     }
-    std::string inside = "/weights/" + name;
-    std::replace(inside.begin(), inside.end(), '.', '/');
+    const std::string inside = group_ + slashed(name);
     const Dataset dataset(
         check(H5Dopen2(file_.handle(), inside.c_str(), H5P_DEFAULT), "open " + full));
     const Type type(check(H5Dget_type(dataset.handle()), "read the type of " + full));

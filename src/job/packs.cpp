@@ -55,15 +55,35 @@ base::Range range_of(const io::TokenFile& tokens, std::int64_t document) {
     return {tokens.offsets()[d], tokens.offsets()[d + 1]};
 }
 
-void refuse_too_long(const io::TokenFile& tokens, std::int64_t d, std::int64_t positions) {
-    const base::Elements length = range_of(tokens, d).size();
-    if (length > positions) {
-        base::refuse(tokens.path() + ": document " + std::to_string(d) + " has " +
-                     std::to_string(length) + " tokens, the model has " +
-                     std::to_string(positions) +
-                     " positions; set data.window = " + std::to_string(positions) +
-                     " or less to score it in windows, or cut it when " +
-                     "tokenizing (tools/tokenize --split-tokens)");
+void clear(PackInputs& inputs) {
+    inputs.ids.clear();
+    inputs.positions.clear();
+    inputs.offsets.assign(1, 0);
+    inputs.rows.clear();
+    inputs.targets.clear();
+    inputs.scores.clear();
+}
+
+base::Range rows_that_score(const Window& w) {
+    const base::Range scored = w.scored();
+    return {scored.begin - 1, scored.end - 1};
+}
+
+// id(t): of token t of the file, in the window. rows: those that the head is asked for.
+template <class Id>
+void append(PackInputs& inputs, const Window& w, base::Range rows, Id id) {
+    const auto here = static_cast<base::Elements>(inputs.ids.size());
+    for (base::Elements t = w.tokens.begin; t < w.tokens.end; ++t) {
+        inputs.ids.push_back(id(t));
+        inputs.positions.push_back(static_cast<std::int32_t>(t - w.tokens.begin));
+    }
+    inputs.offsets.push_back(static_cast<std::int32_t>(inputs.ids.size()));
+    const base::Range scored = w.scored();
+    for (base::Elements t = rows.begin; t < rows.end; ++t) {
+        const bool scores = t + 1 >= scored.begin && t + 1 < scored.end;
+        inputs.rows.push_back(static_cast<std::int32_t>(here + t - w.tokens.begin));
+        inputs.targets.push_back(scores ? id(t + 1) : -1);
+        inputs.scores.push_back(scores ? t + 1 : -1);
     }
 }
 
@@ -104,6 +124,18 @@ Window window_at(const io::TokenFile& tokens, std::int64_t document, std::int64_
     return w;
 }
 
+void refuse_too_long(const io::TokenFile& tokens, std::int64_t d, std::int64_t positions) {
+    const base::Elements length = range_of(tokens, d).size();
+    if (length > positions) {
+        base::refuse(tokens.path() + ": document " + std::to_string(d) + " has " +
+                     std::to_string(length) + " tokens, the model has " +
+                     std::to_string(positions) +
+                     " positions; set data.window = " + std::to_string(positions) +
+                     " or less to cut it into windows, or cut it when " +
+                     "tokenizing (tools/tokenize --split-tokens)");
+    }
+}
+
 PackPlan make_packs(const io::TokenFile& tokens, base::Elements batch_tokens,
                     std::int64_t max_documents, std::int64_t positions, const Cut& cut) {
     PackPlan plan;
@@ -142,35 +174,25 @@ PackPlan make_packs(const io::TokenFile& tokens, base::Elements batch_tokens,
 
 void fill(PackInputs& inputs, const Pack& pack, const io::TokenFile& tokens, const Cut& cut,
           bool all_rows) {
-    inputs.ids.clear();
-    inputs.positions.clear();
-    inputs.offsets.assign(1, 0);
-    inputs.rows.clear();
-    inputs.targets.clear();
-    inputs.scores.clear();
+    clear(inputs);
     // What the windows cover lies together in the file; where they overlap it is read once.
     const Window first = window_at(tokens, pack.first_document, pack.first_window, cut);
     const base::Elements begin = first.tokens.begin;
     const std::vector<std::int32_t> ids = tokens.read(begin, pack.own.end - begin);
-    const auto id = [&](base::Elements token) {
-        return ids[static_cast<std::size_t>(token - begin)];
-    };
     for_each_window(pack, tokens, cut, [&](const Window& w) {
-        const auto here = static_cast<base::Elements>(inputs.ids.size());
-        for (base::Elements t = w.tokens.begin; t < w.tokens.end; ++t) {
-            inputs.ids.push_back(id(t));
-            inputs.positions.push_back(static_cast<std::int32_t>(t - w.tokens.begin));
-        }
-        inputs.offsets.push_back(static_cast<std::int32_t>(inputs.ids.size()));
-        const base::Range scored = w.scored();
-        const base::Range rows = all_rows ? w.rows : base::Range{scored.begin - 1, scored.end - 1};
-        for (base::Elements t = rows.begin; t < rows.end; ++t) {
-            const bool scores = t + 1 >= scored.begin && t + 1 < scored.end;
-            inputs.rows.push_back(static_cast<std::int32_t>(here + t - w.tokens.begin));
-            inputs.targets.push_back(scores ? id(t + 1) : -1);
-            inputs.scores.push_back(scores ? t + 1 : -1);
-        }
+        append(inputs, w, all_rows ? w.rows : rows_that_score(w),
+               [&](base::Elements token) { return ids[static_cast<std::size_t>(token - begin)]; });
     });
+}
+
+void fill(PackInputs& inputs, base::View<const Window> windows, const io::TokenFile& tokens) {
+    clear(inputs);
+    for (const Window& w : windows) {
+        const std::vector<std::int32_t> ids = tokens.read(w.tokens.begin, w.tokens.size());
+        append(inputs, w, rows_that_score(w), [&](base::Elements token) {
+            return ids[static_cast<std::size_t>(token - w.tokens.begin)];
+        });
+    }
 }
 
 } // namespace foregather::job

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <foregather/base/types.hpp>
+#include <foregather/base/view.hpp>
 #include <foregather/io/token_file.hpp>
 
 namespace foregather::job {
@@ -65,6 +66,9 @@ struct PackPlan {
     std::int64_t long_windows = 0; // longer than batch.tokens: each has a pack of its own
 };
 
+// Throws Error(refused), which says how to cut it, for a document of more tokens than that.
+void refuse_too_long(const io::TokenFile& tokens, std::int64_t document, std::int64_t positions);
+
 // In the order of the file: a pack is closed when the next window would take it past batch_tokens.
 // A longer window has a pack of its own. Throws Error(refused) for a document longer than
 // `positions` that is not cut, or when nothing in the file can be scored. max_documents 0: all.
@@ -94,5 +98,8 @@ struct PackInputs {
 // else only for rows that score a token. Reads the pack's ids; blocks.
 void fill(PackInputs& inputs, const Pack& pack, const io::TokenFile& tokens, const Cut& cut,
           bool all_rows);
+
+// The same of any windows, in this order: the head is asked for rows that score a token.
+void fill(PackInputs& inputs, base::View<const Window> windows, const io::TokenFile& tokens);
 
 } // namespace foregather::job

@@ -3,53 +3,12 @@
 // Calls without tokens end here.
 #include <foregather/kernels/kernels.hpp>
 
-#include <initializer_list>
-
 #include <foregather/base/error.hpp>
+
+#include "shapes.hpp"
 
 namespace foregather::kernels {
 namespace {
-
-struct Extent {
-    const char* name;
-    Elements n;
-};
-
-template <class T>
-Extent extent(const char* name, View<T> view) {
-    return {name, static_cast<Elements>(view.size())};
-}
-
-void require(bool fits, const char* kernel, std::initializer_list<Extent> extents) {
-    if (fits) {
-        return;
-    }
-    std::string text = std::string(kernel) + ": shapes do not fit together:";
-    for (const Extent& e : extents) {
-        text += std::string(" ") + e.name + " " + std::to_string(e.n);
-    }
-    base::fail(text);
-}
-
-Extent extent(const char* name, const ConstSlab& slab) { return {name, slab.n}; }
-
-bool cut_evenly(Elements n, Elements part) { return part > 0 && n % part == 0; }
-
-// Which types a product takes, its kernel decides; it never takes two.
-void require_same_type(const char* kernel, const ConstSlab& x, const ConstSlab& w) {
-    if (x.n > 0 && x.type != w.type) {
-        base::fail(std::string(kernel) + ": x is " + base::name_of(x.type) + ", w is " +
-                   base::name_of(w.type) + "; a product takes one type");
-    }
-}
-
-bool holds(const HeadState& state, std::size_t scored) {
-    return state.maximum.size() == scored && state.sum.size() == scored &&
-           state.target.size() == scored && state.best_id.size() == scored &&
-           (state.weighted.empty() || state.weighted.size() == scored) &&
-           (state.top.empty() || (scored > 0 && state.top.size() % scored == 0)) &&
-           (state.logits.empty() || (scored > 0 && state.logits.size() % scored == 0));
-}
 
 // Results for every row of what the state was asked for, and for nothing else.
 bool answers(const HeadResults& results, const HeadState& state, std::size_t scored) {
@@ -60,6 +19,8 @@ bool answers(const HeadResults& results, const HeadState& state, std::size_t sco
 }
 
 } // namespace
+
+TrainingKernels& Kernels::training() { base::refuse("these kernels score; they cannot train"); }
 
 void Kernels::embed(Ids ids, Elements first_row, ConstSlab w, Floats x, Elements width,
                     Stream& stream) {
@@ -100,10 +61,7 @@ void Kernels::product(ConstSlab x, ConstSlab w, ConstSlab bias, Into into, Float
 
 void Kernels::rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                    int head_dim, Stream& stream) {
-    require(heads > 0 && head_dim > 0 && head_dim % 2 == 0 && cosines.size() == sines.size() &&
-                cut_evenly(extent("cosines", cosines).n, head_dim / 2) &&
-                extent("x", x).n == extent("positions", positions).n * heads * head_dim,
-            "rope",
+    require(turns(x, positions, cosines, sines, heads, head_dim), "rope",
             {extent("x", x),
              extent("positions", positions),
              extent("cosines", cosines),
@@ -116,25 +74,22 @@ void Kernels::rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sin
 }
 
 void Kernels::attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
-                        Stream& stream) {
-    const Elements row = Elements{shape.heads} * shape.head_dim;
-    const Elements kv_row = Elements{shape.kv_heads} * shape.head_dim;
-    const Elements q_n = extent("q", q).n;
-    require(cut_evenly(shape.heads, shape.kv_heads) && cut_evenly(q_n, row) &&
-                extent("k", k).n == q_n / row * kv_row && v.size() == k.size() && out.n == q_n &&
-                !offsets.empty() && shape.window >= 0,
+                        Stream& stream, Floats lse) {
+    require(attends(q, k, v, offsets, shape) && out.n == extent("q", q).n &&
+                (lse.empty() || extent("lse", lse).n * shape.head_dim == out.n),
             "attention",
             {extent("q", q),
              extent("k", k),
              extent("v", v),
              extent("offsets", offsets),
              extent("out", out),
+             extent("lse", lse),
              {"heads", shape.heads},
              {"kv_heads", shape.kv_heads},
              {"head_dim", shape.head_dim},
              {"window", shape.window}});
     if (!q.empty()) {
-        do_attention(q, k, v, offsets, shape, out, stream);
+        do_attention(q, k, v, offsets, shape, out, lse, stream);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass, one line per operation. Calls for packs without tokens or scored rows are left
-// to the kernels, which do nothing then.
+// The forward pass of scoring: one set of arrays, overwritten by each layer. What a layer computes
+// is decided in layer.cpp.
 #include <foregather/model/transformer.hpp>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include <foregather/base/error.hpp>
 
+#include "layer.hpp"
 #include "names.hpp"
 
 namespace foregather::model {
@@ -15,48 +16,20 @@ namespace {
 
 using kernels::Kernels;
 
-// Elements of the activations: the one place that says how large they are.
-struct Sizes {
-    base::Elements rows;     // T, rounded up to what products touch
-    base::Elements stream;   // [rows, C]
-    base::Elements query;    // [rows, H, D]
-    base::Elements key;      // [rows, K, D]
-    base::Elements ffn;      // [rows, F]
-    base::Elements taken;    // [T, C]
-    base::Elements table;    // [positions, D/2]
-    base::Elements tokens;   // [T]
-    base::Elements weighted; // [T], if the entropy is asked for
-    base::Elements top;      // [T, k]
+// What only scoring is asked for, beside Sizes.
+base::Elements weighted_of(const Limits& limits) { return limits.head.entropy ? limits.tokens : 0; }
+base::Elements top_of(const Limits& limits) { return limits.tokens * limits.head.top_k; }
 
-    Sizes(const ModelConfig& c, const Limits& limits)
-        : rows((limits.tokens + limits.row_multiple - 1) / limits.row_multiple *
-               limits.row_multiple),
-          stream(rows * c.width), query(rows * c.heads * c.head_dim),
-          key(rows * c.kv_heads * c.head_dim), ffn(rows * c.ffn), taken(limits.tokens * c.width),
-          table(limits.document * (c.head_dim / 2)), tokens(limits.tokens),
-          weighted(limits.head.entropy ? limits.tokens : 0),
-          top(limits.tokens * limits.head.top_k) {}
-};
-
-// A tensor of a unit by name; without one (a bias that the model lacks) an empty slab.
-base::ConstSlab find(const shard::UnitSpec& unit, base::ConstSlab weights,
-                     const std::string& tensor) {
-    for (const shard::TensorPart& part : unit.parts) {
-        if (part.tensor == tensor) {
-            return shard::part_of(weights, part);
-        }
-    }
-    return {};
+Sizes sizes_of(const ModelConfig& config, const Limits& limits) {
+    return {config, limits.tokens, limits.document, limits.row_multiple};
 }
-
-base::Elements count(kernels::Ids ids) { return static_cast<base::Elements>(ids.size()); }
 
 } // namespace
 
 Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device,
                          const Limits& limits)
     : config_(std::move(config)), chain_(std::move(chain)), limits_(limits) {
-    const Sizes n(config_, limits);
+    const Sizes n = sizes_of(config_, limits);
     const auto operands = [&](base::Elements count, const char* purpose) {
         return device::Buffer<std::byte>(device, base::bytes_of(count, limits.weights).count,
                                          purpose);
@@ -78,21 +51,10 @@ Transformer::Transformer(ModelConfig config, Chain chain, device::Device& device
     head_target_ = {device, n.tokens, "target logits"};
     head_sum_ = {device, n.tokens, "sums of exponentials"};
     head_best_ = {device, n.tokens, "most likely tokens"};
-    head_weighted_ = {device, n.weighted, "weighted sums of exponentials"};
-    head_top_ = {device, n.top, "lists of the most likely tokens"};
+    head_weighted_ = {device, weighted_of(limits), "weighted sums of exponentials"};
+    head_top_ = {device, top_of(limits), "lists of the most likely tokens"};
 
-    const RopeTables tables = rope_tables(config_.rope, config_.head_dim, limits.document);
-    const auto stream = device.stream("RoPE tables", device::Priority::high);
-    const device::HostBuffer<float> staging(device, 2 * n.table, "RoPE tables");
-    const auto upload = [&](const std::vector<float>& from, base::Elements at,
-                            const device::Buffer<float>& to) {
-        const auto host = staging.view().subspan(static_cast<std::size_t>(at), from.size());
-        std::copy(from.begin(), from.end(), host.begin());
-        device.copy_in(base::View<const float>(host), to.view(), *stream);
-    };
-    upload(tables.cosines, 0, cosines_);
-    upload(tables.sines, n.table, sines_);
-    stream->sync(); // before the staging goes
+    upload_rope_tables(config_, limits.document, device, cosines_, sines_);
 }
 
 std::vector<kernels::ProductShape> products_of(const ModelConfig& c, const Chain& chain,
@@ -124,15 +86,15 @@ std::vector<kernels::ProductShape> products_of(const ModelConfig& c, const Chain
 }
 
 base::Bytes Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {
-    const Sizes n(config, limits);
+    const Sizes n = sizes_of(config, limits);
     const base::Elements floats =
         n.stream + n.taken + n.query + 2 * n.key + 2 * n.ffn + 2 * n.table + 2 * n.tokens;
     const base::Elements operands = 2 * n.stream + n.query + n.ffn;
     return base::bytes_of(floats, base::DType::f32) + base::bytes_of(operands, limits.weights) +
            base::Bytes{n.tokens *
                        static_cast<base::Elements>(sizeof(double) + sizeof(std::int32_t))} +
-           base::Bytes{n.weighted * static_cast<base::Elements>(sizeof(double))} +
-           base::Bytes{n.top * static_cast<base::Elements>(sizeof(kernels::TopToken))};
+           base::Bytes{weighted_of(limits) * static_cast<base::Elements>(sizeof(double))} +
+           base::Bytes{top_of(limits) * static_cast<base::Elements>(sizeof(kernels::TopToken))};
 }
 
 base::Slab Transformer::operand(const device::Buffer<std::byte>& buffer, base::Elements n) const {
@@ -200,14 +162,37 @@ void Transformer::embedding(const shard::UnitSpec& unit, base::ConstSlab weights
                   residual_.first(count(pack.ids) * config_.width), config_.width, compute);
 }
 
+LayerArrays Transformer::arrays(base::Elements tokens) const {
+    const ModelConfig& c = config_;
+    const auto residual = residual_.first(tokens * c.width);
+    const auto normed = operand(normed_, tokens * c.width);
+    const auto query = query_.first(tokens * c.heads * c.head_dim);
+    const auto key = key_.first(tokens * c.kv_heads * c.head_dim);
+    LayerArrays arrays;
+    arrays.input = arrays.middle = arrays.output = residual;
+    arrays.normed = arrays.normed_middle = normed;
+    arrays.query = arrays.plain_query = query;
+    arrays.key = arrays.plain_key = key;
+    arrays.value = value_.first(tokens * c.kv_heads * c.head_dim);
+    arrays.mixed = operand(mixed_, tokens * c.heads * c.head_dim);
+    arrays.gate = gate_.first(tokens * c.ffn);
+    arrays.up = up_.first(tokens * c.ffn);
+    arrays.gated = operand(gated_, tokens * c.ffn);
+    return arrays;
+}
+
 void Transformer::layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
                         const PackView& pack, Kernels& k, device::Stream& compute) {
-    attention(unit, weights, index, pack, k, compute);
-    feed_forward(unit, weights, index, pack, k, compute);
+    const LayerCall call{
+        config_,         unit,          weights, index,  pack.positions, pack.offsets,
+        cosines_.view(), sines_.view(), k,       compute};
+    const LayerArrays all = arrays(count(pack.ids));
+    attention_forward(call, all);
+    gates_forward(call, all);
+    down_forward(call, all);
     if (index == config_.layers - 1) { // only rows whose prediction is asked for go on to the head
         const base::Elements width = config_.width, n = count(pack.rows) * width;
-        k.take_rows(residual_.first(count(pack.ids) * width), pack.rows, taken_.first(n), width,
-                    compute); // [S, C]
+        k.take_rows(all.output, pack.rows, taken_.first(n), width, compute); // [S, C]
         k.rms_norm(taken_.first(n), find(unit, weights, final_norm_name), config_.norm_epsilon,
                    operand(scored_, n), compute);
         if (limits_.head.hidden) { // in fp32, whatever the head multiplies
@@ -215,60 +200,6 @@ void Transformer::layer(const shard::UnitSpec& unit, base::ConstSlab weights, in
                        pack.hidden, compute);
         }
     }
-}
-
-void Transformer::attention(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
-                            const PackView& pack, Kernels& k, device::Stream& compute) {
-    const auto w = [&](const std::string& name) {
-        return find(unit, weights, layer_tensor(index, "self_attn." + name));
-    };
-    const base::Elements tokens = count(pack.ids);
-    const ModelConfig& c = config_;
-    const auto residual = residual_.first(tokens * c.width);           // [T, C]
-    const auto normed = operand(normed_, tokens * c.width);            // [T, C]
-    const auto query = query_.first(tokens * c.heads * c.head_dim);    // [T, H, D]
-    const auto key = key_.first(tokens * c.kv_heads * c.head_dim);     // [T, K, D]
-    const auto value = value_.first(tokens * c.kv_heads * c.head_dim); // [T, K, D]
-    const auto mixed = operand(mixed_, tokens * c.heads * c.head_dim); // [T, H, D]
-    const kernels::ConstFloats cosines = cosines_.view(), sines = sines_.view();
-    constexpr auto set = Kernels::Into::overwrite, add = Kernels::Into::add;
-
-    k.rms_norm(residual, find(unit, weights, layer_tensor(index, "input_layernorm.weight")),
-               c.norm_epsilon, normed, compute);
-    k.product(normed, w("q_proj.weight"), w("q_proj.bias"), set, query, tokens, compute);
-    k.product(normed, w("k_proj.weight"), w("k_proj.bias"), set, key, tokens, compute);
-    k.product(normed, w("v_proj.weight"), w("v_proj.bias"), set, value, tokens, compute);
-    if (c.qk_norm) {
-        k.rms_norm(query, w("q_norm.weight"), c.norm_epsilon, query, compute);
-        k.rms_norm(key, w("k_norm.weight"), c.norm_epsilon, key, compute);
-    }
-    k.rope(query, pack.positions, cosines, sines, c.heads, c.head_dim, compute);
-    k.rope(key, pack.positions, cosines, sines, c.kv_heads, c.head_dim, compute);
-    k.attention(query, key, value, pack.offsets,
-                {c.heads, c.kv_heads, c.head_dim, c.windows[static_cast<std::size_t>(index)]},
-                mixed, compute);
-    k.product(mixed, w("o_proj.weight"), w("o_proj.bias"), add, residual, tokens, compute);
-}
-
-void Transformer::feed_forward(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
-                               const PackView& pack, Kernels& k, device::Stream& compute) {
-    const auto w = [&](const char* name) { return find(unit, weights, layer_tensor(index, name)); };
-    const base::Elements tokens = count(pack.ids);
-    const ModelConfig& c = config_;
-    const auto residual = residual_.first(tokens * c.width); // [T, C]
-    const auto normed = operand(normed_, tokens * c.width);  // [T, C]
-    const auto gate = gate_.first(tokens * c.ffn);           // [T, F]
-    const auto up = up_.first(tokens * c.ffn);               // [T, F]
-    const auto gated = operand(gated_, tokens * c.ffn);      // [T, F]
-    constexpr auto set = Kernels::Into::overwrite, add = Kernels::Into::add;
-
-    k.rms_norm(residual, w("post_attention_layernorm.weight"), c.norm_epsilon, normed, compute);
-    k.product(normed, w("mlp.gate_proj.weight"), w("mlp.gate_proj.bias"), set, gate, tokens,
-              compute);
-    k.product(normed, w("mlp.up_proj.weight"), w("mlp.up_proj.bias"), set, up, tokens, compute);
-    k.silu_gate(gate, up, gated, compute);
-    k.product(gated, w("mlp.down_proj.weight"), w("mlp.down_proj.bias"), add, residual, tokens,
-              compute);
 }
 
 void Transformer::head(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,

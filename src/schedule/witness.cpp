@@ -127,7 +127,10 @@ void Witness::overlap(const UseRecord& record) {
 void Witness::judge(std::size_t index) {
     const UseRecord& now = history_[index];
     const std::int64_t left = total_uses_ - 1 - now.use;
-    const auto reach = static_cast<std::size_t>(std::min<std::int64_t>(depth_, left));
+    const auto reach = static_cast<std::size_t>(
+        now.must_ahead >= 0 ? now.must_ahead : std::min<std::int64_t>(depth_, left));
+    const auto most =
+        std::max(reach, static_cast<std::size_t>(std::max<std::int64_t>(now.may_ahead, 0)));
     std::int64_t issued = 0;
     std::int64_t begun = 0;
     bool gather_follows = false;
@@ -135,9 +138,9 @@ void Witness::judge(std::size_t index) {
         const UseRecord& later = history_[index + k];
         const bool before_compute = later.gather_sequence < now.compute_sequence;
         issued += k <= reach && before_compute ? 1 : 0;
-        if (later.gathered && k > reach && before_compute && wrong_.empty()) {
+        if (later.gathered && k > most && before_compute && wrong_.empty()) {
             wrong_ = "use " + std::to_string(later.use) + " was gathered before compute " +
-                     std::to_string(now.use) + ", more than " + std::to_string(depth_) + " ahead";
+                     std::to_string(now.use) + ", more than " + std::to_string(most) + " ahead";
         }
         begun += later.gathered && later.gather_begin < now.compute_end ? 1 : 0;
         gather_follows = gather_follows || (later.gathered && k <= std::max<std::size_t>(reach, 1));
@@ -146,7 +149,8 @@ void Witness::judge(std::size_t index) {
         wrong_ = "at use " + std::to_string(now.use) + " " + std::to_string(issued) +
                  " later uses were issued, not " + std::to_string(reach);
     }
-    if (left >= depth_ && (least_issued_ < 0 || issued < least_issued_)) {
+    if (reach == static_cast<std::size_t>(depth_) &&
+        (least_issued_ < 0 || issued < least_issued_)) {
         least_issued_ = issued;
     }
     if (now.gathered && depth_ > 0 && now.use > 0 && index > 0 &&
@@ -154,7 +158,9 @@ void Witness::judge(std::size_t index) {
         ++sums_.ahead_gathers;
     }
     const std::int64_t length = now.compute_end - now.compute_begin;
-    if (gather_follows && now.has_tokens && left >= std::max(depth_, 1) &&
+    // Where nothing need be ahead although the run has a depth, nothing can be expected to begin.
+    const bool expects = reach > 0 || depth_ == 0;
+    if (gather_follows && now.has_tokens && expects && left >= std::max(depth_, 1) &&
         length >= judged_compute_ns_) {
         ++sums_.judged;
         begun_uses_ += begun >= 1 ? 1 : 0;

@@ -68,11 +68,12 @@ void FamilyKernels::do_rope(Floats x, Ids positions, ConstFloats cosines, ConstF
 
 // Two products, each of a query with the keys up to its own: on average half of the document.
 void FamilyKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets,
-                                 kernels::AttentionShape shape, base::Slab out, Stream& stream) {
+                                 kernels::AttentionShape shape, base::Slab out, Floats lse,
+                                 Stream& stream) {
     const double keys = static_cast<double>(document_ + 1) / 2;
     timed("attention", 4 * static_cast<double>(q.size()) * keys,
           bytes_of(q) + bytes_of(k) + bytes_of(v) + bytes_of(out), stream,
-          [&] { inner().attention(q, k, v, offsets, shape, out, stream); });
+          [&] { inner().attention(q, k, v, offsets, shape, out, stream, lse); });
 }
 
 void FamilyKernels::do_silu_gate(ConstFloats gate, ConstFloats up, base::Slab out, Stream& stream) {

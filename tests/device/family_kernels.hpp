@@ -43,7 +43,7 @@ private:
     void do_rms_norm(ConstFloats, ConstSlab, float, base::Slab, Stream&) override;
     void do_product(ConstSlab, ConstSlab, ConstSlab, Into, Floats, Elements, Stream&) override;
     void do_rope(Floats, Ids, ConstFloats, ConstFloats, int, int, Stream&) override;
-    void do_attention(Floats, Floats, Floats, Ids, kernels::AttentionShape, base::Slab,
+    void do_attention(Floats, Floats, Floats, Ids, kernels::AttentionShape, base::Slab, Floats,
                       Stream&) override;
     void do_silu_gate(ConstFloats, ConstFloats, base::Slab, Stream&) override;
     void do_take_rows(ConstFloats, Ids, Floats, Elements, Stream&) override;

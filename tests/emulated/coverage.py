@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 OURS = re.compile(r"^src/(\w+/cuda/.*\.(cpp|cu|cuh|hpp)|backend/cuda\.cpp)$")
 ACTS = re.compile(
-    r"(?<![\w.>])(launch|check|settle)\(|[.>](record|wait|sync|all_gather|matmul|look|answer)\(|\bcuda[A-Z]\w+\("
+    r"(?<![\w.>])(launch|check|settle)\(|[.>](record|wait|sync|all_gather|reduce_scatter|all_reduce|matmul|look|answer)\(|\bcuda[A-Z]\w+\("
 )
 LEAST = 0.95  # of all lines
 

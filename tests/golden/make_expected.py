@@ -64,6 +64,18 @@ def write_weights(group: h5py.Group, named) -> None:
         group[name.replace(".", "/")] = tensor.detach().numpy().copy()
 
 
+def mean_loss(model, documents: list[torch.Tensor]) -> torch.Tensor:
+    """The loss of all documents as one batch: mean of -logprob over all scored tokens."""
+    total = torch.zeros((), dtype=model.dtype)
+    for document in documents:
+        if len(document) > 1:
+            logits = model(document[None], use_cache=False).logits[0, :-1]
+            total = total + torch.nn.functional.cross_entropy(
+                logits, document[1:], reduction="sum"
+            )
+    return total / sum(max(len(document) - 1, 0) for document in documents)
+
+
 def write_training(model, documents: list[torch.Tensor], group: h5py.Group) -> None:
     """AdamW steps on all documents as one batch: losses, gradient norms, and some gradients and
     weights.
@@ -83,17 +95,9 @@ def write_training(model, documents: list[torch.Tensor], group: h5py.Group) -> N
         eps=TRAINING["epsilon"],
     )
     losses, norms = [], []
-    targets = sum(max(len(document) - 1, 0) for document in documents)
     for step in range(1, TRAINING["steps"] + 1):
         optimizer.zero_grad()
-        total = torch.zeros(())
-        for document in documents:
-            if len(document) > 1:
-                logits = model(document[None], use_cache=False).logits[0, :-1]
-                total = total + torch.nn.functional.cross_entropy(
-                    logits, document[1:], reduction="sum"
-                )
-        loss = total / targets
+        loss = mean_loss(model, documents)
         loss.backward()
         losses.append(loss.item())
         if step == 1:

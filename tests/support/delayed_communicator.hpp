@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that holds its gathers back for a random while, different on every rank, and keeps
-// the order in which they were asked for. The gathers themselves are another's.
+// A communicator that holds its collectives back for a random while, different on every rank, and
+// keeps the order in which they were asked for. They themselves are another's.
 #pragma once
 
 #include <chrono>
@@ -29,16 +29,28 @@ public:
     base::Bytes brings(base::ConstSlab shard, base::Slab full) const override {
         return inner_.brings(shard, full);
     }
-    const std::string& asked() const { return asked_; } // what was gathered, one line each
+    const std::string& asked() const { return asked_; } // for what, one line each
 
 private:
     void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                        device::Stream& stream) override {
-        const std::chrono::microseconds delay(
-            std::uniform_int_distribution<std::int64_t>(0, most_.count())(random_));
-        device::host_stream(stream).enqueue([delay] { std::this_thread::sleep_for(delay); });
-        asked_ += what + "\n";
+        delay(what, stream);
         inner_.all_gather(shard, full, std::move(what), stream);
+    }
+    void do_reduce_scatter(base::ConstSlab full, base::Slab shard, std::string what,
+                           device::Stream& stream) override {
+        delay(what, stream);
+        inner_.reduce_scatter(full, shard, std::move(what), stream);
+    }
+    void do_all_reduce(base::Slab slab, std::string what, device::Stream& stream) override {
+        delay(what, stream);
+        inner_.all_reduce(slab, std::move(what), stream);
+    }
+    void delay(const std::string& what, device::Stream& stream) {
+        const std::chrono::microseconds time(
+            std::uniform_int_distribution<std::int64_t>(0, most_.count())(random_));
+        device::host_stream(stream).enqueue([time] { std::this_thread::sleep_for(time); });
+        asked_ += what + "\n";
     }
 
     comm::Communicator& inner_;

@@ -76,12 +76,12 @@ def test_rooms_finds(check, path, headers, fault):
 
 
 def test_pairs_finds_widows_of_both_sides(check):
-    does = SPDX + "void A::do_norm(Floats x) {}\n"
+    does = SPDX + "void HostKernels::do_norm(Floats x) {}\n"
     files = {
         "src/kernels/host/norm.cpp": does,
         "src/kernels/cuda/norm.cu": does,
         "src/kernels/host/loss.cpp": does,
-        "src/kernels/cuda/graph.cpp": SPDX + "void B::do_graph(Stream& s) {}\n",
+        "src/kernels/cuda/graph.cpp": SPDX + "void CudaKernels::do_graph(Stream& s) {}\n",
         "src/kernels/host/lanes.cpp": SPDX,
         "src/device/host/stream.cpp": SPDX + "void Worker::wait(const Event& e) {}\n",
         "src/comm/host/mpi.cpp": does,

@@ -255,6 +255,17 @@ def test_files_that_cannot_be_read_are_refused(tool, tmp_path, content):
     assert said.status == 2 and str(tmp_path / "w.h5") in said.err
 
 
+def test_checkpoint_without_its_mark_is_refused(tool, tmp_path):
+    weights = fixtures.random_llama(tmp_path / "w.h5")
+    with h5py.File(weights, "r+") as file:
+        file.attrs["complete"] = 0
+    said = tool("export_model", weights, tmp_path / "out")
+    assert said.status == 2 and "is not complete" in said.err
+    with h5py.File(weights, "r+") as file:
+        file.attrs["complete"] = 1
+    assert tool("export_model", weights, tmp_path / "out").status == 0
+
+
 def test_too_little_space_is_refused(tool, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})
     weights = fixtures.random_llama(tmp_path / "w.h5")

@@ -56,6 +56,8 @@ def _check_format(path: Path, file: h5py.File) -> None:
         raise Refusal(f"{path} is no weights file: its format is '{form}', not '{FORMAT}'")
     if version != FORMAT_VERSION:
         raise Refusal(f"{path} has format_version {version}, only {FORMAT_VERSION} is read")
+    if file.attrs.get("complete", 1) != 1:
+        raise Refusal(f"{path} is not complete: the run that wrote it ended before")
     if not isinstance(file.get("config"), h5py.Dataset):
         raise Refusal(f"{path} is no weights file: it has no /config")
     if not isinstance(file.get("weights"), h5py.Group):

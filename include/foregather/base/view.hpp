@@ -32,6 +32,9 @@ struct ConstSlab {
     const std::uint16_t* bf16() const { return reinterpret_cast<const std::uint16_t*>(data); }
 
     Bytes bytes() const { return bytes_of(n, type); }
+    ConstSlab part(Elements first, Elements count) const {
+        return {data + first * size_of(type), count, type};
+    }
 };
 
 // Memory of n elements of a type known at run time, for calls that are virtual.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-gathers by NCCL between the GPUs of a group of MPI ranks.
+// All-gathers and reductions by NCCL between the GPUs of a group of MPI ranks.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,18 @@
 namespace foregather::comm {
 
 struct NcclOptions {
-    std::string name = "gather"; // of the communicator: in messages, and in NCCL's own logs
-    double timeout_s = 120;      // setting up, or a gather, that takes longer ends the job
-    double bytes_per_second = 0; // emulated link: a gather takes at least received / this; 0 = off
+    // Of the communicator, by its role, "gather", "reduce" or "replica": in messages, and in NCCL's
+    // own logs.
+    std::string name = "gather";
+    double timeout_s = 120;      // setting up, or a collective, that takes longer ends the job
+    double bytes_per_second = 0; // emulated link: one takes at least received / this; 0 = off
 };
 
 // Collective over `group`, one rank a GPU; blocks until the communicator works: its first rank's id
 // is broadcast by MPI, set-up runs without blocking under the time limit, and one small gather has
-// opened the connections. Gathers must be enqueued in the same order on all ranks; NCCL's errors
-// and gathers past their limit come to light while the host waits for `device`, which must outlive
-// the result. Throws mesh::AgreedError(failed), the same on every rank, where set-up fails.
+// opened the connections. Collectives must be enqueued in the same order on all ranks; NCCL's
+// errors and those past their limit come to light while the host waits for `device`, which must
+// outlive the result. Throws mesh::AgreedError(failed), the same on every rank, where set-up fails.
 std::unique_ptr<Communicator> make_nccl_communicator(MPI_Comm group, device::Device& device,
                                                      const NcclOptions& options);
 

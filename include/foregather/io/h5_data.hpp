@@ -61,6 +61,12 @@ struct Block {
 void for_each_piece(const Block& block, std::int64_t element_bytes, std::int64_t limit_bytes,
                     const std::function<void(const Block&, base::Elements position)>& use);
 
+// Elements [flat.begin, flat.end) of an array in row-major order, as the fewest blocks, in order:
+// in each dimension the end of a row, whole rows, the begin of a row. `position` counts from
+// flat.begin. The array has at least one dimension.
+void for_each_block(const base::Shape& shape, base::Range flat,
+                    const std::function<void(const Block&, base::Elements position)>& use);
+
 // Moves one block between a dataset and memory that holds it densely, in one call of HDF5,
 // independent of other ranks. `memory_type` is the type in memory; equal to the stored type,
 // nothing is converted.

@@ -37,7 +37,7 @@ struct Text {
     std::string text;
 };
 
-// A dataset to be laid out: its storage is allocated and filled when it is created.
+// A dataset to be laid out: its storage is allocated, and filled, when it is created.
 struct Layout {
     std::string path;
     hid_t type; // stored type
@@ -45,6 +45,7 @@ struct Layout {
     std::string units, long_name;
     std::vector<std::string> labels; // one per dimension
     std::vector<std::byte> fill;     // one element of `type`; empty: zeros
+    bool filled = true;              // false: only allocated; whoever reads it writes it before
 };
 
 // An object that is written but stands nowhere yet: nothing in its file refers to it, and it is

@@ -22,8 +22,10 @@ struct StoredTensor {
 class WeightsFile {
 public:
     // Opens for reading, by this rank alone, and reads the manifest. Throws Error(refused) naming
-    // file and all unusable datasets at once. No read will be larger than piece_bytes.
-    explicit WeightsFile(const std::string& path, std::int64_t piece_bytes = default_piece_bytes);
+    // file and all unusable datasets at once. No read will be larger than piece_bytes. `group` is
+    // where the tensors lie, with slashes: of a checkpoint, moments can be read like weights.
+    explicit WeightsFile(const std::string& path, std::int64_t piece_bytes = default_piece_bytes,
+                         const std::string& group = "weights");
 
     const std::string& path() const { return path_; }
     std::int64_t file_bytes() const { return file_bytes_; }
@@ -37,6 +39,8 @@ public:
     const std::string& tokenizer_sha256() const { return tokenizer_sha256_; }
     const std::string& content_sha256() const { return content_sha256_; }
     const std::string& source() const { return source_; }
+    // The text of /tokenizer, "" where the file has none. Blocks.
+    std::string read_tokenizer() const;
 
     // Rows [first_row, first_row + rows) of a tensor, as stored: out holds rows * (elements of a
     // row) * size_of(type) bytes. The rows of a 1-D tensor are its elements. Blocks.
@@ -50,7 +54,7 @@ private:
     void read_root();
     void read_manifest();
 
-    std::string path_;
+    std::string path_, group_; // "/weights/"
     std::int64_t piece_bytes_ = default_piece_bytes;
     std::int64_t file_bytes_ = 0;
     File file_;

@@ -26,6 +26,8 @@ using Floats = View<float>;
 using ConstFloats = View<const float>;
 using Ids = View<const std::int32_t>;
 
+class TrainingKernels; // training.hpp
+
 struct TopToken {
     float logit;
     std::int32_t id;
@@ -112,9 +114,10 @@ public:
     // document's tokens up to t, shape.window of them at most. q, out [T, H, D], k, v [T, K, D],
     // offsets [documents + 1] into T. No T x T array is formed. With a bf16 `out` the inputs of
     // both products (q, k, v and the weights of the softmax) are rounded to bf16 too:
-    // where they lie, so that what q, k and v hold afterwards is undefined.
+    // where they lie, so that what q, k and v hold afterwards only attention_backward() can read.
+    // lse [T, H], if it is given, becomes the logarithm of the sum of exp(score) of each row.
     void attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
-                   Stream& stream);
+                   Stream& stream, Floats lse = {});
 
     // out = silu(gate) * up, rounded to out's type. gate, up, out [T, F]; out may be gate if it is
     // fp32.
@@ -137,6 +140,10 @@ public:
     // top tokens are -1.
     void head_end(HeadState state, Ids targets, HeadResults results, Stream& stream);
 
+    // The kernels that training adds, on the same scratch: of both, one stream at a time. They live
+    // as long as these. Throws Error(refused) where a backend has none.
+    virtual TrainingKernels& training();
+
     // The product kernel in use, as recorded in the results: library, version, core type.
     virtual std::string product_name() const = 0;
     // How each shape was multiplied so far, a line each, where products of one shape may be made in
@@ -155,7 +162,7 @@ private:
     virtual void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                          int head_dim, Stream&) = 0;
     virtual void do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape, Slab out,
-                              Stream&) = 0;
+                              Floats lse, Stream&) = 0;
     virtual void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream&) = 0;
     virtual void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream&) = 0;
     virtual void do_head_begin(HeadState, Stream&) = 0;

@@ -42,6 +42,31 @@ struct Lanes {
     void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
     // (x[j], x[half + j]) turned by the angle with the given cosines and sines.
     void (*rotate)(float* x, const float* cosines, const float* sines, std::int64_t half);
+
+    // What training adds.
+    // The same turned back.
+    void (*rotate_back)(float* x, const float* cosines, const float* sines, std::int64_t half);
+    // Sum of x[i] * y[i] in double.
+    double (*dot)(const float* x, const float* y, std::int64_t n);
+    // y[i] += factor * x[i].
+    void (*add_scaled)(const float* x, float factor, float* y, std::int64_t n);
+    // sum[i] += (x[i] * factor) * y[i], each product rounded to fp32.
+    void (*add_products)(const float* x, float factor, const float* y, double* sum, std::int64_t n);
+    // What silu_gate() passes back: dup[i] = dout[i] * silu(gate[i]), dgate[i] = dout[i] * up[i] *
+    // silu'(gate[i]). dgate and dup may each be any of the inputs, but not the same.
+    void (*silu_gate_backward)(const float* gate, const float* up, const float* dout, float* dgate,
+                               float* dup, std::int64_t n);
+    // dweight[i] = weight[i] * (dweight[i] - mean) * factor.
+    void (*softmax_backward)(const float* weight, float mean, float factor, float* dweight,
+                             std::int64_t n);
+    // One step of AdamW, in this order, in fp32: w *= decay; with s = g * gradient_scale:
+    // m += m_gain * (s - m); v = v * beta2 + v_gain * s * s;
+    // w -= step_size * (m / (sqrt(v) / v_root + epsilon)).
+    struct AdamwFactors {
+        float gradient_scale, decay, m_gain, beta2, v_gain, v_root, epsilon, step_size;
+    };
+    void (*adamw)(const AdamwFactors& factors, const float* g, float* w, float* m, float* v,
+                  std::int64_t n);
 };
 
 LaneLevel best_lane_level();         // of this processor

@@ -26,6 +26,8 @@ struct PackView {
     base::View<float> hidden{};   // [S, C] out, after the final norm
 };
 
+struct LayerArrays; // src/model/layer.hpp
+
 // What the head is asked for beside the log-probability of each target.
 struct HeadWants {
     double temperature = 1.0;
@@ -80,10 +82,7 @@ private:
                    kernels::Kernels& kernels, device::Stream& compute);
     void layer(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
                const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
-    void attention(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
-                   const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
-    void feed_forward(const shard::UnitSpec& unit, base::ConstSlab weights, int index,
-                      const PackView& pack, kernels::Kernels& kernels, device::Stream& compute);
+    LayerArrays arrays(base::Elements tokens) const;
     base::Slab operand(const device::Buffer<std::byte>& buffer, base::Elements n) const;
     void head(const shard::UnitSpec& unit, base::ConstSlab weights, const PackView& pack,
               kernels::Kernels& kernels, device::Stream& compute);

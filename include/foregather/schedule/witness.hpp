@@ -29,6 +29,10 @@ struct UseRecord {
     // When the slot's last use before this gather had ended, and its part had been brought up.
     std::int64_t slot_free = 0;
     std::int64_t compute_issued = 0, compute_begin = 0, compute_end = 0;
+    // Later uses that must have been gathered for before this compute was issued, and that may have
+    // been: where the schedule's depth is not the same everywhere. -1: the run's depth, or the uses
+    // that are left; as many as must.
+    std::int64_t must_ahead = -1, may_ahead = -1;
 };
 
 enum class Verdict { inert, issued, observed, not_observed };
@@ -39,7 +43,7 @@ struct PrefetchFigures {
     std::string reason;            // why, naming the use where one is wrong
     bool order_wrong = false;      // the order of issue, which is exact, was not as scheduled
     int requested = 0;             // depth in force
-    std::int64_t issued_ahead = 0; // the least over all uses that had `requested` uses left
+    std::int64_t issued_ahead = 0; // the least over all uses that had to have `requested`
     double begun_ahead = 0;        // median over judged uses
     double begun_share = 0;        // of judged uses, with at least one begun ahead
     std::int64_t judged = 0;
@@ -74,8 +78,9 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record);
 
 class Witness {
 public:
-    // depth: in force; judged_compute_ns: shortest compute that is judged (2 ms on the host, 20 us
-    // on cuda); moves: false where nothing is gathered, and the verdict is `inert`.
+    // depth: in force, the largest if it is not one; judged_compute_ns: shortest compute that is
+    // judged (2 ms on the host, 20 us on cuda); moves: false where nothing is gathered, and the
+    // verdict is `inert`.
     Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves);
 
     void add(const UseRecord& record); // in the order of uses

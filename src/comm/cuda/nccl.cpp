@@ -27,7 +27,9 @@ Nccl load() {
             library.function<decltype(&ncclCommAbort)>("ncclCommAbort"),
             library.function<decltype(&ncclMemAlloc)>("ncclMemAlloc"),
             library.function<decltype(&ncclMemFree)>("ncclMemFree"),
-            library.function<decltype(&ncclAllGather)>("ncclAllGather")};
+            library.function<decltype(&ncclAllGather)>("ncclAllGather"),
+            library.function<decltype(&ncclReduceScatter)>("ncclReduceScatter"),
+            library.function<decltype(&ncclAllReduce)>("ncclAllReduce")};
 }
 
 std::string dotted(int version) {

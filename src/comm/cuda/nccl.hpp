@@ -24,6 +24,8 @@ struct Nccl {
     decltype(&ncclMemAlloc) allocate;
     decltype(&ncclMemFree) release;
     decltype(&ncclAllGather) all_gather;
+    decltype(&ncclReduceScatter) reduce_scatter;
+    decltype(&ncclAllReduce) all_reduce;
 
     // Throws Error(failed) with NCCL's text and its last words unless rc is ncclSuccess.
     // `attempted` completes "NCCL failed to ...".

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of an NCCL communicator, and the watch over gathers that run where no host thread is.
+// The life of an NCCL communicator, and the watch over collectives that run where no host
+// thread is.
 #include <foregather/comm/nccl_communicator.hpp>
 
 #include <cstdio>
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <new>
 #include <thread>
 #include <utility>
@@ -52,6 +54,11 @@ private:
 
 constexpr std::chrono::microseconds quick{200};
 
+// Of what is summed.
+ncclDataType_t nccl_type(base::DType type) {
+    return type == base::DType::f32 ? ncclFloat32 : ncclBfloat16;
+}
+
 ncclConfig_t config_for(const NcclOptions& options) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -75,7 +82,7 @@ public:
     }
 
 private:
-    // A gather that has been enqueued and has not been seen to end.
+    // A gather or reduction that has been enqueued and has not been seen to end.
     struct Gather {
         std::string what;
         base::Bytes received;
@@ -86,6 +93,12 @@ private:
 
     void do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
                        device::Stream& stream) override;
+    void do_reduce_scatter(base::ConstSlab full, base::Slab shard, std::string what,
+                           device::Stream& stream) override;
+    void do_all_reduce(base::Slab slab, std::string what, device::Stream& stream) override;
+    // Enqueues what `call` does on the stream, between events, and keeps it in sight.
+    using Call = std::function<ncclResult_t(cudaStream_t)>;
+    void watched(std::string what, base::Bytes received, device::Stream& stream, const Call& call);
     // Outlives the communicator where setting up fails: the gather may be under way then.
     struct FirstGather {
         device::Buffer<float> shard, full;
@@ -249,19 +262,14 @@ std::unique_ptr<device::Event> NcclCommunicator::take_event() {
     return event;
 }
 
-void NcclCommunicator::do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
-                                     device::Stream& stream) {
-    running_.push_back(
-        {std::move(what), full.bytes() - shard.bytes(), take_event(), take_event(), {}, {}});
+void NcclCommunicator::watched(std::string what, base::Bytes received, device::Stream& stream,
+                               const Call& call) {
+    running_.push_back({std::move(what), received, take_event(), take_event(), {}, {}});
     Gather& gather = running_.back();
     try {
         gather.begin->record(stream);
         gather.passage = link_.begin(gather.received, stream);
-        // Bytes are bytes: a gather computes nothing, whatever the type.
-        settle(nccl().all_gather(shard.data, full.data,
-                                 static_cast<std::size_t>(shard.bytes().count), ncclUint8, comm_,
-                                 device::cuda_stream(stream)),
-               "enqueue the " + gather.what);
+        settle(call(device::cuda_stream(stream)), "enqueue the " + gather.what);
         link_.end(gather.passage.get(), stream);
         gather.end->record(stream);
     } catch (const base::Error&) { // part of it is enqueued, and uses what it holds
@@ -269,6 +277,33 @@ void NcclCommunicator::do_all_gather(base::ConstSlab shard, base::Slab full, std
         running_.pop_back();
         throw;
     }
+}
+
+void NcclCommunicator::do_all_gather(base::ConstSlab shard, base::Slab full, std::string what,
+                                     device::Stream& stream) {
+    // Bytes are bytes: a gather computes nothing, whatever the type.
+    watched(std::move(what), full.bytes() - shard.bytes(), stream, [&](cudaStream_t on) {
+        return nccl().all_gather(shard.data, full.data,
+                                 static_cast<std::size_t>(shard.bytes().count), ncclUint8, comm_,
+                                 on);
+    });
+}
+
+void NcclCommunicator::do_reduce_scatter(base::ConstSlab full, base::Slab shard, std::string what,
+                                         device::Stream& stream) {
+    watched(std::move(what), full.bytes() - shard.bytes(), stream, [&](cudaStream_t on) {
+        return nccl().reduce_scatter(full.data, shard.data, static_cast<std::size_t>(shard.n),
+                                     nccl_type(shard.type), ncclSum, comm_, on);
+    });
+}
+
+void NcclCommunicator::do_all_reduce(base::Slab slab, std::string what, device::Stream& stream) {
+    // What a reduce-scatter and an all-gather bring: NCCL's own way is not told.
+    const base::Bytes received{2 * (slab.bytes().count - slab.bytes().count / size())};
+    watched(std::move(what), received, stream, [&](cudaStream_t on) {
+        return nccl().all_reduce(slab.data, slab.data, static_cast<std::size_t>(slab.n),
+                                 nccl_type(slab.type), ncclSum, comm_, on);
+    });
 }
 
 // While the host waits: what has ended, NCCL's own errors, questions, and what takes too long.

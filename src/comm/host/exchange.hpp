@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One all-gather over MPI, run on the calling thread: parts go in messages small enough to need no
-// handshake, with a loop of test and short sleep. A blocking call would spin on the core that
-// computes, and without tests MPI makes no progress.
+// One all-gather, reduce-scatter or all-reduce over MPI, run on the calling thread: parts go in
+// messages small enough to need no handshake, with a loop of test and short sleep. A blocking call
+// would spin on the core that computes, and without tests MPI makes no progress.
 #pragma once
 
-#include <array>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include <foregather/base/types.hpp>
@@ -12,6 +13,7 @@
 #include <foregather/comm/mpi_communicator.hpp>
 
 #include "../waiting.hpp"
+#include "sum.hpp"
 
 namespace foregather::comm {
 
@@ -30,20 +32,20 @@ public:
     };
     enum class Way { in, out };
 
-    Traffic(MPI_Comm comm, Way way) : comm_(comm), way_(way) {}
+    // at_once: how many may be under way.
+    Traffic(MPI_Comm comm, Way way, std::size_t at_once)
+        : comm_(comm), way_(way), requests_(at_once) {}
 
-    // Before the first move() of a gather; all of the gather before has ended. `parts` must live
-    // until all is.
+    // Before the first move() of an exchange; all of the exchange before has ended. `parts` must
+    // live until all is.
     void begin(const std::vector<Part>& parts);
     // Starts what may be started, and tests the oldest message under way: has it ended? Does not
     // block. Throws on an MPI error.
     bool move();
+    std::size_t finished() const { return finished_; } // messages, of the oldest
     bool ended() const { return finished_ == started_ && part_ == parts_->size(); }
 
 private:
-    // Enough to fill a link while the thread sleeps; what is not taken yet lies with MPI.
-    static constexpr std::size_t at_once = 64;
-
     void start_next();
 
     MPI_Comm comm_;
@@ -51,9 +53,9 @@ private:
     const std::vector<Part>* parts_ = nullptr;
     std::size_t part_ = 0; // to start from next, and where in it
     std::int64_t offset_ = 0;
-    std::size_t started_ = 0; // messages of this gather
+    std::size_t started_ = 0; // messages of this exchange
     std::size_t finished_ = 0;
-    std::array<MPI_Request, at_once> requests_{}; // message i at i % at_once
+    std::vector<MPI_Request> requests_; // message i at i % their number
 };
 
 class Exchange {
@@ -68,17 +70,43 @@ public:
     void run(const std::byte* own, base::Bytes share, std::byte* full, const std::string& what,
              Clock::time_point begin);
 
+    // Sums the rank()-th of equal parts of `full` over ranks, in rank order, into `shard`, which
+    // may be that part. Blocks and ends as run() does.
+    void reduce_scatter(base::ConstSlab full, base::Slab shard, const std::string& what,
+                        Clock::time_point begin);
+    // Sums over ranks, in rank order and in place; returns what came from others. Blocks and ends
+    // as run() does.
+    base::Bytes all_reduce(base::Slab slab, const std::string& what, Clock::time_point begin);
+
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(weights_.size()); }
 
 private:
+    using Parts = std::vector<Traffic::Part>;
+    // What is done with an incoming message, by its number, before its place is used again.
+    using Arrived = std::function<void(std::size_t message)>;
+
+    // ranges: of each rank's part of `whole`; result is of this rank's.
+    void reduce(base::ConstSlab whole, const std::vector<base::Range>& ranges, base::Slab result,
+                const std::string& what, Clock::time_point begin);
+    Parts sent_to_owners(base::ConstSlab whole, const std::vector<base::Range>& ranges,
+                         base::Elements step) const;
+    void spread(base::Slab slab, const std::vector<base::Range>& ranges, const std::string& what,
+                Clock::time_point begin);
+    void start(const Parts& incoming, const Parts& outgoing);
+    void finish(const std::string& what, Clock::time_point begin, const Arrived& arrived = {});
+
     mesh::Comm comm_;
     RollCall roll_call_;
     std::vector<int> weights_;
     MpiOptions options_;
+    std::size_t at_once_;
     Traffic in_, out_;
+    std::int64_t term_bytes_; // of one message of a reduction
+    Sum sum_;
+    std::unique_ptr<std::byte[]> terms_; // message i at i % at_once_; not touched before it is used
     int rank_ = 0;
-    std::int64_t sequence_ = 0; // gathers begun on this rank
+    std::int64_t sequence_ = 0; // exchanges begun on this rank
 };
 
 } // namespace foregather::comm

@@ -5,20 +5,17 @@
 
 #include <foregather/device/host_stream.hpp>
 
-#include "exchange.hpp"
+#include "reductions.hpp"
 
 namespace foregather::comm {
 namespace {
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public MpiReductions {
 public:
-    MpiCommunicator(MPI_Comm group, const MpiOptions& options)
-        : exchange_(group, std::vector<int>(static_cast<std::size_t>(mesh::size_of(group)), 1),
-                    options),
-          options_(options) {}
+    MpiCommunicator(MPI_Comm group, const MpiOptions& options) : MpiReductions(group, options) {}
 
-    int rank() const override { return exchange_.rank(); }
-    int size() const override { return exchange_.size(); }
+    int rank() const override { return exchange().rank(); }
+    int size() const override { return exchange().size(); }
     std::string name() const override { return "mpi"; }
 
 private:
@@ -26,15 +23,10 @@ private:
                        device::Stream& stream) override {
         device::host_stream(stream).enqueue([this, shard, full, what = std::move(what)] {
             const auto begin = Clock::now();
-            exchange_.run(shard.data, shard.bytes(), full.data, what, begin);
-            const base::Bytes received = brings(shard, full);
-            pace(received, options_.bytes_per_second, begin);
-            count_gather(received, std::chrono::duration<double>(Clock::now() - begin).count());
+            exchange().run(shard.data, shard.bytes(), full.data, what, begin);
+            end(brings(shard, full), begin);
         });
     }
-
-    Exchange exchange_;
-    MpiOptions options_;
 };
 
 } // namespace

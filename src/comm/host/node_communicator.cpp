@@ -9,15 +9,15 @@
 #include <foregather/mesh/control.hpp>
 #include <foregather/mesh/window.hpp>
 
-#include "exchange.hpp"
+#include "reductions.hpp"
 
 namespace foregather::comm {
 namespace {
 
-class NodeCommunicator final : public Communicator {
+class NodeCommunicator final : public MpiReductions {
 public:
     NodeCommunicator(MPI_Comm group, MPI_Comm node, const MpiOptions& options)
-        : options_(options), node_(node), group_(group),
+        : MpiReductions(group, options), options_(options), node_(node), group_(group),
           window_(node, {8 * (1 + static_cast<std::int64_t>(node_.size()))}),
           names_(node_.gather(own_name())) {
         MPI_Comm leaders = MPI_COMM_NULL;
@@ -33,7 +33,7 @@ public:
         }
         if (leaders != MPI_COMM_NULL) {
             const mesh::Comm owned(leaders);
-            exchange_ = std::make_unique<Exchange>(leaders, ranks_of_node, options);
+            leaders_ = std::make_unique<Exchange>(leaders, ranks_of_node, options);
         }
     }
 
@@ -42,7 +42,7 @@ public:
     std::string name() const override { return "mpi, one exchange per node"; }
     bool shares_node() const override { return true; }
     base::Bytes brings(base::ConstSlab shard, base::Slab full) const override {
-        return exchange_ ? full.bytes() - node_.size() * shard.bytes() : base::Bytes{0};
+        return leaders_ ? full.bytes() - node_.size() * shard.bytes() : base::Bytes{0};
     }
 
 private:
@@ -59,9 +59,9 @@ private:
         const auto begin = Clock::now();
         std::atomic_ref(cell(node_.rank())).store(turn, std::memory_order_release);
         const base::Bytes received = brings(shard, full);
-        if (exchange_) {
+        if (leaders_) {
             wait_for_node(turn, what, begin);
-            exchange_->run(shard.data, shard.bytes(), full.data, what, begin);
+            leaders_->run(shard.data, shard.bytes(), full.data, what, begin);
             pace(received, options_.bytes_per_second, begin);
             std::atomic_ref(cell(node_.size())).store(turn, std::memory_order_release);
         } else {
@@ -101,9 +101,9 @@ private:
     MpiOptions options_;
     mesh::Control node_, group_;
     mesh::SharedWindow window_;
-    std::unique_ptr<Exchange> exchange_; // of the node's first rank
-    std::vector<std::string> names_;     // of the node's ranks, for messages
-    std::int64_t turns_ = 0;             // gathers enqueued
+    std::unique_ptr<Exchange> leaders_; // of the node's first rank
+    std::vector<std::string> names_;    // of the node's ranks, for messages
+    std::int64_t turns_ = 0;            // gathers enqueued
 };
 
 } // namespace

@@ -241,8 +241,11 @@ int CudaKernels::widest_head() const {
 }
 
 void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
-                               Slab out, Stream& stream) {
+                               Slab out, Floats lse, Stream& stream) {
     const int dim = shape.head_dim;
+    if (!lse.empty()) {
+        base::fail("attention: the device's kernels keep no log-sum-exp");
+    }
     if (dim > widest_head() || dim % 2 != 0) {
         base::fail("attention: heads of " + std::to_string(dim) +
                    ", the device's kernels take even ones up to " + std::to_string(widest_head()));

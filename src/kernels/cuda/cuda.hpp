@@ -45,7 +45,7 @@ private:
     void do_rope(Floats x, Ids positions, ConstFloats cosines, ConstFloats sines, int heads,
                  int head_dim, Stream& stream) override;
     void do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape, Slab out,
-                      Stream& stream) override;
+                      Floats lse, Stream& stream) override;
     void do_silu_gate(ConstFloats gate, ConstFloats up, Slab out, Stream& stream) override;
     void do_take_rows(ConstFloats x, Ids rows, Floats y, Elements width, Stream& stream) override;
     void do_head_begin(HeadState state, Stream& stream) override;

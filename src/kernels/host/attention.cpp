@@ -8,6 +8,8 @@
 
 #include <foregather/base/error.hpp>
 
+#include "documents.hpp"
+
 namespace foregather::kernels {
 
 // One query head of a pack with the key-value head that it reads. Row t begins at t * stride.
@@ -23,6 +25,8 @@ struct HostKernels::Head {
     float scale = 0;
     Slab out; // [T, H, D]
     Elements out_stride = 0, out_offset = 0;
+    float* lse = nullptr; // [T, H] if it is kept
+    Elements lse_stride = 0, lse_offset = 0;
     bool rounded = false; // the softmax's weights are rounded to bf16
 };
 
@@ -43,22 +47,6 @@ struct Scratch {
     static constexpr Elements fixed =
         query_block * key_block + 2 * query_block + query_block * key_block / 2;
 };
-
-void check_offsets(Ids offsets, Elements tokens) {
-    if (offsets.front() != 0 || offsets.back() != tokens ||
-        !std::is_sorted(offsets.begin(), offsets.end())) {
-        base::fail("attention: offsets of " + std::to_string(offsets.size() - 1) +
-                   " documents do not lead from 0 up to " + std::to_string(tokens) + " tokens");
-    }
-}
-
-// The first key block of a document that one of the queries sees. Blocks begin where they would
-// without a window, so that one that hides nothing changes no bit.
-Elements first_block(Elements window, base::Range queries, Elements document_begin) {
-    const Elements seen =
-        window > 0 ? std::max(document_begin, queries.begin + 1 - window) : document_begin;
-    return document_begin + (seen - document_begin) / key_block * key_block;
-}
 
 } // namespace
 
@@ -139,6 +127,11 @@ void HostKernels::attend(const Head<T>& head, base::Range queries, Elements docu
     for (Elements r = 0; r < queries.size(); ++r) {
         float* mixed = scratch.mixed + r * head.dim;
         lanes_.scale(mixed, 1.0F / scratch.sum[r], head.dim);
+        if (head.lse != nullptr) { // in long double: the same code on every x86-64 processor
+            const auto sum = static_cast<long double>(scratch.sum[r]);
+            head.lse[(queries.begin + r) * head.lse_stride + head.lse_offset] =
+                static_cast<float>(static_cast<long double>(scratch.maximum[r]) + std::log(sum));
+        }
         const Elements at = (queries.begin + r) * head.out_stride + head.out_offset;
         if (head.out.type == base::DType::f32) {
             std::copy_n(mixed, head.dim, head.out.f32() + at);
@@ -148,28 +141,9 @@ void HostKernels::attend(const Head<T>& head, base::Range queries, Elements docu
     }
 }
 
-// Rounds the rows of x where they lie: to fp32 numbers that are bf16, or, packed, to bf16 in the
-// first half of each row. Whoever holds a row works on it alone.
-void HostKernels::round_rows(Floats x, Elements width, bool packed,
-                             device::HostStream& host) const {
-    const Elements rows = static_cast<Elements>(x.size()) / width;
-    constexpr Elements rows_at_a_time = 64;
-    host.parallel(blocks_of(rows, rows_at_a_time), [&](std::int64_t b, int thread) {
-        const Elements end = std::min(rows, (b + 1) * rows_at_a_time);
-        for (Elements row = b * rows_at_a_time; row < end; ++row) {
-            float* values = x.data() + row * width;
-            Bf16* bits = reinterpret_cast<Bf16*>(packed ? values : scratch_of(thread));
-            lanes_.to_bf16(values, bits, width);
-            if (!packed) {
-                lanes_.from_bf16(bits, values, width);
-            }
-        }
-    });
-}
-
 template <class T>
 void HostKernels::attend_all(const AttentionInput<T>& in, Ids offsets, AttentionShape shape,
-                             Slab out, device::HostStream& host) const {
+                             Slab out, Floats lse, device::HostStream& host) const {
     const Elements heads = shape.heads, dim = shape.head_dim;
     const Elements shared_by = heads / shape.kv_heads;
     const Elements tokens = out.n / (heads * dim);
@@ -181,21 +155,29 @@ void HostKernels::attend_all(const AttentionInput<T>& in, Ids offsets, Attention
         const Elements end = std::min(tokens, begin + query_block);
         const Elements h = b % heads;
         const Elements kv = h / shared_by * dim;
-        const Head<T> head{in.q + h * dim, in.k + kv,    in.v + kv,
-                           in.q_stride,    in.kv_stride, dim,
-                           shape.window,   scale,        out,
-                           heads * dim,    h * dim,      out.type == base::DType::bf16};
-        for (Elements t = begin; t < end;) {
-            const auto next = std::upper_bound(offsets.begin(), offsets.end(), t);
-            const Elements stop = std::min<Elements>(end, *next);
-            attend(head, {t, stop}, *(next - 1), scratch_of(thread));
-            t = stop;
-        }
+        const Head<T> head{in.q + h * dim,
+                           in.k + kv,
+                           in.v + kv,
+                           in.q_stride,
+                           in.kv_stride,
+                           dim,
+                           shape.window,
+                           scale,
+                           out,
+                           heads * dim,
+                           h * dim,
+                           lse.data(),
+                           heads,
+                           h,
+                           out.type == base::DType::bf16};
+        each_document(offsets, {begin, end}, [&](base::Range queries, base::Range document) {
+            attend(head, queries, document.begin, scratch_of(thread));
+        });
     });
 }
 
 void HostKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
-                               Slab out, Stream& stream) {
+                               Slab out, Floats lse, Stream& stream) {
     const Elements row = Elements{shape.heads} * shape.head_dim;
     const Elements kv_row = Elements{shape.kv_heads} * shape.head_dim;
     if (Scratch::fixed + query_block * shape.head_dim > block_floats || row > block_floats) {
@@ -214,9 +196,9 @@ void HostKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, Attent
         if (packed) {
             const auto bits = [](Floats x) { return reinterpret_cast<const Bf16*>(x.data()); };
             attend_all<Bf16>({bits(q), bits(k), bits(v), 2 * row, 2 * kv_row}, offsets, shape, out,
-                             host);
+                             lse, host);
         } else {
-            attend_all<float>({q.data(), k.data(), v.data(), row, kv_row}, offsets, shape, out,
+            attend_all<float>({q.data(), k.data(), v.data(), row, kv_row}, offsets, shape, out, lse,
                               host);
         }
     });

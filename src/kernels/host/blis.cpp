@@ -26,24 +26,28 @@ public:
     }
 
     using Products::multiply;
+    using Products::multiply_outer;
     using Products::multiply_transposed;
     void multiply_transposed(ProductSize size, float alpha, Matrix<const float> a,
                              Matrix<const float> b, float beta, Matrix<float> c) const override {
-        run(CblasTrans, size, alpha, a, b, beta, c);
+        run(CblasNoTrans, CblasTrans, size, alpha, a, b, beta, c);
     }
     void multiply(ProductSize size, Matrix<const float> a, Matrix<const float> b, float beta,
                   Matrix<float> c) const override {
-        run(CblasNoTrans, size, 1.0F, a, b, beta, c);
+        run(CblasNoTrans, CblasNoTrans, size, 1.0F, a, b, beta, c);
+    }
+    void multiply_outer(ProductSize size, Matrix<const float> a, Matrix<const float> b, float beta,
+                        Matrix<float> c) const override {
+        run(CblasTrans, CblasNoTrans, size, 1.0F, a, b, beta, c);
     }
     std::string name() const override { return name_; }
 
 private:
-    void run(CBLAS_TRANSPOSE b_as, ProductSize size, float alpha, Matrix<const float> a,
-             Matrix<const float> b, float beta, Matrix<float> c) const {
-        sgemm_(CblasRowMajor, CblasNoTrans, b_as, static_cast<int>(size.m),
-               static_cast<int>(size.n), static_cast<int>(size.k), alpha, a.data,
-               static_cast<int>(a.stride), b.data, static_cast<int>(b.stride), beta, c.data,
-               static_cast<int>(c.stride));
+    void run(CBLAS_TRANSPOSE a_as, CBLAS_TRANSPOSE b_as, ProductSize size, float alpha,
+             Matrix<const float> a, Matrix<const float> b, float beta, Matrix<float> c) const {
+        sgemm_(CblasRowMajor, a_as, b_as, static_cast<int>(size.m), static_cast<int>(size.n),
+               static_cast<int>(size.k), alpha, a.data, static_cast<int>(a.stride), b.data,
+               static_cast<int>(b.stride), beta, c.data, static_cast<int>(c.stride));
     }
 
     decltype(&cblas_sgemm) sgemm_ = nullptr;

@@ -123,16 +123,8 @@ void HostKernels::do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Id
         for (Elements row = 0; row < rows; row += head_columns) {
             const Elements n = std::min(head_columns, rows - row);
             const ProductSize size{end - begin, n, width};
-            if (w.type == base::DType::f32) {
-                products_.multiply_transposed(size, 1.0F,
-                                              Matrix<const float>{x.f32() + begin * width, width},
-                                              Matrix<const float>{w.f32() + row * width, width},
-                                              0.0F, {logits, head_columns});
-            } else {
-                multiply_bf16(size, {x.bf16() + begin * width, width},
-                              {w.bf16() + row * width, width}, 0.0F, {logits, head_columns},
-                              thread);
-            }
+            multiply(Turned::right, size, {x, begin * width, width}, {w, row * width, width}, 0.0F,
+                     {logits, head_columns}, thread);
             for (Elements s = begin; s < end; ++s) {
                 const auto entry = static_cast<std::size_t>(s);
                 fold_logits(logits + (s - begin) * head_columns, n, first_row + row, targets[entry],

@@ -57,30 +57,38 @@ public:
     bool multiplies_bf16() const override { return bf16_ != nullptr; }
     void multiply_transposed(ProductSize size, float alpha, Matrix<const float> a,
                              Matrix<const float> b, float beta, Matrix<float> c) const override {
-        run(fp32_, 'T', size, alpha, a, b, beta, c);
+        run(fp32_, 'N', 'T', size, alpha, a, b, beta, c);
     }
     void multiply(ProductSize size, Matrix<const float> a, Matrix<const float> b, float beta,
                   Matrix<float> c) const override {
-        run(fp32_, 'N', size, 1.0F, a, b, beta, c);
+        run(fp32_, 'N', 'N', size, 1.0F, a, b, beta, c);
     }
     void multiply_transposed(ProductSize size, float alpha, Matrix<const Bf16> a,
                              Matrix<const Bf16> b, float beta, Matrix<float> c) const override {
-        run(bf16_, 'T', size, alpha, a, b, beta, c);
+        run(bf16_, 'N', 'T', size, alpha, a, b, beta, c);
     }
     void multiply(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b, float beta,
                   Matrix<float> c) const override {
-        run(bf16_, 'N', size, 1.0F, a, b, beta, c);
+        run(bf16_, 'N', 'N', size, 1.0F, a, b, beta, c);
+    }
+    void multiply_outer(ProductSize size, Matrix<const float> a, Matrix<const float> b, float beta,
+                        Matrix<float> c) const override {
+        run(fp32_, 'T', 'N', size, 1.0F, a, b, beta, c);
+    }
+    void multiply_outer(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b, float beta,
+                        Matrix<float> c) const override {
+        run(bf16_, 'T', 'N', size, 1.0F, a, b, beta, c);
     }
     std::string name() const override { return name_; }
 
 private:
     template <class T>
-    void run(Gemm<T> gemm, char b_as, ProductSize size, float alpha, Matrix<const T> a,
+    void run(Gemm<T> gemm, char a_as, char b_as, ProductSize size, float alpha, Matrix<const T> a,
              Matrix<const T> b, float beta, Matrix<float> c) const {
         // OpenMP's number of threads belongs to the calling thread: each says 1 once.
         thread_local const bool alone = (set_threads_(1), true);
         static_cast<void>(alone);
-        const int rc = gemm('N', b_as, size.m, size.n, size.k, alpha, a.data, a.stride, b.data,
+        const int rc = gemm(a_as, b_as, size.m, size.n, size.k, alpha, a.data, a.stride, b.data,
                             b.stride, beta, c.data, c.stride);
         if (rc != 0) {
             base::fail(name_ + " failed to multiply [" + std::to_string(size.m) + ", " +

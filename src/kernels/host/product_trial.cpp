@@ -36,9 +36,11 @@ double value_of(Bf16 x) {
     return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16));
 }
 
+enum class Kind { transposed, plain, outer };
+
 struct Trial {
     ProductSize size;
-    bool transposed;
+    Kind kind;
     float beta;
 };
 
@@ -49,13 +51,14 @@ double trial_error(const Products& products, const Trial& trial) {
     const std::vector<T> a = trial_numbers<T>(m * k, 1), b = trial_numbers<T>(n * k, 2);
     const std::vector<float> before = trial_numbers<float>(m * n, 3);
     std::vector<float> c = before;
-    const Matrix<const T> left{a.data(), k};
-    if (trial.transposed) {
-        products.multiply_transposed(trial.size, 1.0F, left, Matrix<const T>{b.data(), k},
-                                     trial.beta, {c.data(), n});
+    const Matrix<const T> left{a.data(), trial.kind == Kind::outer ? m : k};
+    const Matrix<const T> right{b.data(), trial.kind == Kind::transposed ? k : n};
+    if (trial.kind == Kind::transposed) {
+        products.multiply_transposed(trial.size, 1.0F, left, right, trial.beta, {c.data(), n});
+    } else if (trial.kind == Kind::plain) {
+        products.multiply(trial.size, left, right, trial.beta, {c.data(), n});
     } else {
-        products.multiply(trial.size, left, Matrix<const T>{b.data(), n}, trial.beta,
-                          {c.data(), n});
+        products.multiply_outer(trial.size, left, right, trial.beta, {c.data(), n});
     }
     double worst = 0;
     for (base::Elements i = 0; i < m * n; ++i) {
@@ -63,8 +66,10 @@ double trial_error(const Products& products, const Trial& trial) {
         double sum = trial.beta * static_cast<double>(before[static_cast<std::size_t>(i)]);
         double magnitude = std::abs(sum);
         for (base::Elements j = 0; j < k; ++j) {
-            const base::Elements in_b = trial.transposed ? column * k + j : j * n + column;
-            const double term = value_of(a[static_cast<std::size_t>(row * k + j)]) *
+            const base::Elements in_a = trial.kind == Kind::outer ? j * m + row : row * k + j;
+            const base::Elements in_b =
+                trial.kind == Kind::transposed ? column * k + j : j * n + column;
+            const double term = value_of(a[static_cast<std::size_t>(in_a)]) *
                                 value_of(b[static_cast<std::size_t>(in_b)]);
             sum += term;
             magnitude += std::abs(term);
@@ -81,9 +86,9 @@ void try_type(const Products& products, const std::string& type, const std::stri
     constexpr std::array<ProductSize, 5> sizes = {
         {{1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {64, 128, 64}, {129, 51, 259}}};
     for (const ProductSize size : sizes) {
-        for (const bool transposed : {true, false}) {
+        for (const Kind kind : {Kind::transposed, Kind::plain, Kind::outer}) {
             for (const float beta : {0.0F, 1.0F}) {
-                const double error = trial_error<T>(products, {size, transposed, beta});
+                const double error = trial_error<T>(products, {size, kind, beta});
                 if (!(error <= 1.0)) {
                     base::refuse("the " + type + " product kernels of " + products.name() +
                                  " are wrong on this processor: [" + std::to_string(size.m) + ", " +
@@ -112,6 +117,11 @@ void Products::multiply_transposed(ProductSize, float, Matrix<const Bf16>, Matri
 
 void Products::multiply(ProductSize, Matrix<const Bf16>, Matrix<const Bf16>, float,
                         Matrix<float>) const {
+    base::fail(name() + " multiplies no bf16");
+}
+
+void Products::multiply_outer(ProductSize, Matrix<const Bf16>, Matrix<const Bf16>, float,
+                              Matrix<float>) const {
     base::fail(name() + " multiplies no bf16");
 }
 

@@ -39,6 +39,9 @@ public:
     // c = a b + beta c with a [m, k], b [k, n].
     virtual void multiply(ProductSize size, Matrix<const float> a, Matrix<const float> b,
                           float beta, Matrix<float> c) const = 0;
+    // c = a^T b + beta c with a [k, m], b [k, n]: a sum of outer products of rows.
+    virtual void multiply_outer(ProductSize size, Matrix<const float> a, Matrix<const float> b,
+                                float beta, Matrix<float> c) const = 0;
 
     // The same with bf16 operands: only where multiplies_bf16(), otherwise they throw.
     virtual bool multiplies_bf16() const { return false; }
@@ -46,6 +49,8 @@ public:
                                      Matrix<const Bf16> b, float beta, Matrix<float> c) const;
     virtual void multiply(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b, float beta,
                           Matrix<float> c) const;
+    virtual void multiply_outer(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b,
+                                float beta, Matrix<float> c) const;
 
     // Library, version and kernels, e.g. "OpenBLAS 0.3.21 SkylakeX".
     virtual std::string name() const = 0;

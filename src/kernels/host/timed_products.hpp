@@ -29,6 +29,14 @@ public:
                   Matrix<float> c) const override {
         timed([&] { products_->multiply(size, a, b, beta, c); });
     }
+    void multiply_outer(ProductSize size, Matrix<const float> a, Matrix<const float> b, float beta,
+                        Matrix<float> c) const override {
+        timed([&] { products_->multiply_outer(size, a, b, beta, c); });
+    }
+    void multiply_outer(ProductSize size, Matrix<const Bf16> a, Matrix<const Bf16> b, float beta,
+                        Matrix<float> c) const override {
+        timed([&] { products_->multiply_outer(size, a, b, beta, c); });
+    }
     bool multiplies_bf16() const override { return products_->multiplies_bf16(); }
     std::string name() const override { return products_->name(); }
 

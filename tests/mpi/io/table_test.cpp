@@ -97,6 +97,14 @@ TEST_F(TableTest, f6_text_of_80_kB_is_byte_equal_and_an_attribute_of_that_size_a
     EXPECT_EQ(read_text(text, "deck_text"), deck);
 }
 
+TEST_F(TableTest, text_of_3_MB_is_byte_equal) {
+    std::string text(3000001, 'x');
+    text.back() = 'y';
+    write_text(file, {"/tokenizer", text});
+    close(file, path);
+    EXPECT_TRUE(raw_text(path, "/tokenizer") == text);
+}
+
 TEST_F(TableTest, files_grow_by_no_more_than_was_said) {
     std::vector<Table> tables;
     std::vector<Text> texts;

@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <foregather/base/error.hpp>
 #include <foregather/device/host_device.hpp>
 #include <foregather/kernels/host_kernels.hpp>
+#include <foregather/kernels/lanes.hpp>
 #include <foregather/model/chain.hpp>
 #include <foregather/model/transformer.hpp>
 
@@ -40,10 +42,26 @@ inline Tensors random_tensors(const ModelConfig& config, std::uint32_t seed, flo
     return tensors;
 }
 
+// One visit to a unit; without need of weights it is given none.
+struct Visit {
+    base::UnitId unit = 0;
+    bool needs_weights = true;
+};
+
 // Units in memory, their gaps and a tail beyond their end NaN: whoever reads them shows it.
 class MemoryWeights final : public shard::WeightSource {
 public:
-    MemoryWeights(const Chain& chain, const Tensors& tensors) : chain_(chain) {
+    // Visited in the chain's order, again and again.
+    MemoryWeights(const Chain& chain, const Tensors& tensors)
+        : MemoryWeights(chain, tensors, {}, base::DType::f32) {
+        for (const base::UnitId unit : chain.unit_order()) {
+            order_.push_back({unit});
+        }
+    }
+    // In another order, of another type.
+    MemoryWeights(const Chain& chain, const Tensors& tensors, std::vector<Visit> order,
+                  base::DType type)
+        : order_(std::move(order)), type_(type) {
         for (const shard::UnitSpec& unit : chain.units) {
             std::vector<float> memory(static_cast<std::size_t>(unit.elements + 256), std::nanf(""));
             for (const shard::TensorPart& part : unit.parts) {
@@ -51,16 +69,30 @@ public:
                 std::copy_n(tensor.begin() + part.first_row * part.row_elements(), part.elements(),
                             memory.begin() + part.offset);
             }
+            if (type == base::DType::bf16) {
+                bits_.emplace_back(memory.size());
+                kernels::lanes(kernels::LaneLevel::sse2)
+                    .to_bf16(memory.data(), bits_.back().data(), std::ssize(memory));
+            }
             units_.push_back(std::move(memory));
         }
     }
 
     base::ConstSlab acquire(base::UnitId unit, device::Stream&) override {
-        if (held_ >= 0 || chain_.uses[next_ % chain_.uses.size()].unit != unit) {
+        const Visit& visit = order_[next_ % order_.size()];
+        if (held_ >= 0 || visit.unit != unit) {
             base::fail("unit " + std::to_string(unit) + " acquired out of turn");
         }
         held_ = unit;
-        return base::slab(base::View<const float>(units_[static_cast<std::size_t>(unit)]));
+        const auto at = static_cast<std::size_t>(unit);
+        if (!visit.needs_weights) {
+            return {};
+        }
+        if (type_ == base::DType::bf16) {
+            return {reinterpret_cast<const std::byte*>(bits_[at].data()), std::ssize(bits_[at]),
+                    type_};
+        }
+        return base::slab(base::View<const float>(units_[at]));
     }
     void release(base::UnitId unit, device::Stream&) override {
         if (held_ != unit) {
@@ -70,10 +102,13 @@ public:
         ++next_;
     }
     std::size_t uses() const { return next_; }
+    base::UnitId held() const { return held_; } // -1: none
 
 private:
-    Chain chain_;
+    std::vector<Visit> order_;
+    base::DType type_;
     std::vector<std::vector<float>> units_;
+    std::vector<std::vector<std::uint16_t>> bits_;
     std::size_t next_ = 0;
     base::UnitId held_ = -1;
 };

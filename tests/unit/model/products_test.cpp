@@ -55,7 +55,7 @@ private:
     void do_embed(Ids, Elements, ConstSlab, Floats, Elements, Stream&) override {}
     void do_rms_norm(ConstFloats, ConstSlab, float, Slab, Stream&) override {}
     void do_rope(Floats, Ids, ConstFloats, ConstFloats, int, int, Stream&) override {}
-    void do_attention(Floats, Floats, Floats, Ids, kernels::AttentionShape, Slab,
+    void do_attention(Floats, Floats, Floats, Ids, kernels::AttentionShape, Slab, Floats,
                       Stream&) override {}
     void do_silu_gate(ConstFloats, ConstFloats, Slab, Stream&) override {}
     void do_take_rows(ConstFloats, Ids, Floats, Elements, Stream&) override {}

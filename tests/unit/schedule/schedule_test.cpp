@@ -2,8 +2,6 @@
 // What a schedule says of itself: its depth after clamping, its slots, its words; that it never
 // gathers more than must be, and is the same whenever it is made.
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -20,51 +18,17 @@ using tests::Chain;
 
 namespace {
 
-// The fewest gathers that any choice of slots can do with, by trying all: units as bits of a set. A
-// gather for use k is issued at use i = max(k - depth, 0), when units of uses i .. k - 1 must stay.
-std::int64_t fewest_gathers(const Chain& chain, std::int64_t passes, int depth) {
-    const auto total = static_cast<std::int64_t>(chain.size()) * passes;
-    const auto bit = [&](std::int64_t use) {
-        return 1U << static_cast<unsigned>(chain[static_cast<std::size_t>(use) % chain.size()]);
-    };
-    std::map<unsigned, std::int64_t> best = {{0U, 0}}; // set of units in slots -> gathers so far
-    for (std::int64_t k = 0; k < total; ++k) {
-        unsigned pinned = 0;
-        for (std::int64_t use = std::max<std::int64_t>(k - depth, 0); use < k; ++use) {
-            pinned |= bit(use);
-        }
-        std::map<unsigned, std::int64_t> next;
-        const auto offer = [&next](unsigned set, std::int64_t gathers) {
-            const auto [place, added] = next.try_emplace(set, gathers);
-            place->second = added ? gathers : std::min(place->second, gathers);
-        };
-        for (const auto& [set, gathers] : best) {
-            if ((set & bit(k)) != 0) {
-                offer(set, gathers);
-                continue;
-            }
-            if (__builtin_popcount(set) < depth + 1) {
-                offer(set | bit(k), gathers + 1);
-            }
-            for (unsigned victim = 1; victim <= set; victim <<= 1U) {
-                if ((set & victim) != 0 && (pinned & victim) == 0) {
-                    offer((set & ~victim) | bit(k), gathers + 1);
-                }
-            }
-        }
-        best = std::move(next);
-    }
-    std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
-    for (const auto& [set, gathers] : best) {
-        fewest = std::min(fewest, gathers);
-    }
-    return fewest;
-}
-
 void expect_fewest(const Chain& chain, std::int64_t passes, int depth) {
     Schedule schedule(chain, passes, depth);
     const int in_force = schedule.depth();
-    EXPECT_EQ(tests::gathers_in(tests::steps_of(schedule)), fewest_gathers(chain, passes, in_force))
+    std::vector<int> needs;
+    std::vector<std::int64_t> issued_at;
+    for (std::int64_t use = 0; use < schedule.uses(); ++use) {
+        needs.push_back(chain[static_cast<std::size_t>(use) % chain.size()]);
+        issued_at.push_back(std::max<std::int64_t>(use - in_force, 0));
+    }
+    EXPECT_EQ(tests::gathers_in(tests::steps_of(schedule)),
+              tests::fewest_gathers(needs, issued_at, in_force + 1))
         << tests::words(chain, passes, depth);
 }
 
