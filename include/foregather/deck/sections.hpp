@@ -20,7 +20,9 @@ struct JobSection {
 };
 
 struct ModelSection {
-    std::string weights; // required; path, variables expanded
+    std::string weights;        // path, variables expanded; train: may be empty, with a config
+    std::string config;         // path of a config.json; empty: that of the weights
+    std::int64_t init_seed = 0; // of random weights, where there is only a config
 
     friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };
@@ -52,10 +54,13 @@ struct MeshSection {
 
 struct FsdpSection {
     int forward_prefetch = 1;
-    std::string param_dtype = "auto"; // auto, fp32, bf16
-    base::Bytes piece_bytes{0};       // 0: the largest layer, at least 4 MiB
-    base::Bytes gather_memory{0};     // 0: no limit
-    std::string offload = "none";     // none, params
+    int backward_prefetch = 1;
+    bool reshard_after_forward = true;
+    std::string reduce_dtype = "fp32"; // fp32, bf16
+    std::string param_dtype = "auto";  // auto, fp32, bf16
+    base::Bytes piece_bytes{0};        // 0: the largest layer, at least 4 MiB
+    base::Bytes gather_memory{0};      // 0: no limit
+    std::string offload = "none";      // none, params
 
     friend bool operator==(const FsdpSection&, const FsdpSection&) = default;
 };
@@ -87,6 +92,39 @@ struct ScoreSection {
     friend bool operator==(const ScoreSection&, const ScoreSection&) = default;
 };
 
+struct TrainSection {
+    std::int64_t steps = 0;          // required by train
+    double learning_rate = 0;        // required by train
+    std::string schedule = "cosine"; // constant, cosine, linear
+    std::int64_t warmup_steps = 0;
+    double min_learning_rate = 0;
+    double beta1 = 0.9, beta2 = 0.95;
+    double epsilon = 1e-8;
+    double weight_decay = 0.1;
+    std::string decay = "matrices"; // matrices, all
+    double gradient_clip_norm = 1;  // 0: off
+    std::int64_t accumulate = 1;    // packs of a rank in an optimizer step
+    std::int64_t batch_documents = 0;
+    std::string recompute = "layer"; // layer, none
+    std::int64_t seed = 0;
+    bool shuffle = true;
+    std::int64_t max_bad_steps = 3;
+    std::string evaluate;            // path of a token file, variables expanded; empty: none
+    std::int64_t evaluate_every = 0; // steps; 0: at the end alone
+
+    friend bool operator==(const TrainSection&, const TrainSection&) = default;
+};
+
+struct CheckpointSection {
+    std::string directory;       // path, variables expanded; empty: none are written
+    std::int64_t every = 0;      // steps; 0: at the end alone
+    std::int64_t keep = 0;       // 0: all
+    std::string resume = "auto"; // auto, none, or the path of a checkpoint
+    bool load_optimizer = true;
+
+    friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
+};
+
 struct OutputSection {
     std::string file;                // required; path, variables expanded
     std::string existing = "refuse"; // refuse, replace, resume
@@ -110,6 +148,8 @@ struct Sections {
     CommSection comm;
     BatchSection batch;
     ScoreSection score;
+    TrainSection train;
+    CheckpointSection checkpoint;
     OutputSection output;
 
     friend bool operator==(const Sections&, const Sections&) = default;

@@ -33,8 +33,9 @@ struct Plan {
     std::int64_t passes = 0; // of the run
     int forward_depth = 1;   // uses ahead of a forward use that are gathered before its compute
     int backward_depth = 1;  // the same of a backward use
-    // The optimizer changes all weights after so many passes, and at the end of the run; 0: never.
-    std::int64_t passes_per_step = 0;
+    // The optimizer changes all weights after so many passes, counted from the first: ascending,
+    // the last is `passes`. Empty: never.
+    std::vector<std::int64_t> step_ends;
     // false: every unit has a slot of its own, gathered once per optimizer step and kept for it.
     bool reshard_after_forward = true;
 };
