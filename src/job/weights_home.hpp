@@ -38,7 +38,7 @@ public:
     // Reads this rank's parts, in the order of first use. Blocks.
     void load(io::WeightsFile& file);
 
-    // The source of a run. `options.uses` is the chain's.
+    // The source of a run. The uses of `options.plan` are of the chain's units.
     schedule::TimedSource& open_source(const schedule::SourceOptions& options);
 
     // What weights come by, as it names itself: the communicator, or the window with its size.
