@@ -129,6 +129,12 @@ FoundCheckpoint find_checkpoint(const std::string& directory) {
     return found;
 }
 
+std::int64_t count_checkpoints(const std::string& directory) {
+    const std::vector<Entry> entries = entries_of(directory);
+    return std::count_if(entries.begin(), entries.end(),
+                         [](const Entry& entry) { return !entry.part; });
+}
+
 std::string checkpoint_before(const std::string& directory, std::int64_t step) {
     for (const Entry& entry : entries_of(directory)) {
         if (entry.step < step && !entry.part) {

@@ -21,8 +21,6 @@ void reserve(const std::string& part, base::Bytes more);
 
 // "." for a name alone.
 std::string directory_of(const std::string& path);
-// What a user may still write to a directory's file system. Throws Error(refused).
-base::Bytes free_room(const std::string& directory);
 // Waits until a file or directory, opened with these flags, is on disk. Throws Error(failed).
 void sync_to_disk(const std::string& path, int flags);
 

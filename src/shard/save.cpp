@@ -37,11 +37,28 @@ void save(io::CheckpointWriter& file, io::TensorSet set, const UnitSpec& unit,
         base::fail("unit " + unit.name + ": a part of " + std::to_string(layout.per_rank()) +
                    " elements cannot be saved from " + std::to_string(part.size()));
     }
+    save_piece(file, set, unit, layout, rank, 0, part);
+}
+
+void save_piece(io::CheckpointWriter& file, io::TensorSet set, const UnitSpec& unit,
+                const ShardLayout& layout, int rank, base::Elements first,
+                base::View<const float> values) {
+    const base::Elements end = first + std::ssize(values);
+    if (first < 0 || end > layout.per_rank()) {
+        base::fail("unit " + unit.name + ": a part of " + std::to_string(layout.per_rank()) +
+                   " elements has no elements " + std::to_string(first) + " to " +
+                   std::to_string(end));
+    }
     for (const Slice& slice : slices_of(unit, layout, rank)) {
-        file.write(set, slice.part->tensor,
-                   slice.first_row * slice.part->row_elements() + slice.skip,
-                   part.subspan(static_cast<std::size_t>(slice.into),
-                                static_cast<std::size_t>(slice.elements)));
+        const base::Elements from = std::max(slice.into, first);
+        const base::Elements to = std::min(slice.into + slice.elements, end);
+        if (from < to) {
+            file.write(set, slice.part->tensor,
+                       slice.first_row * slice.part->row_elements() + slice.skip + from -
+                           slice.into,
+                       values.subspan(static_cast<std::size_t>(from - first),
+                                      static_cast<std::size_t>(to - from)));
+        }
     }
 }
 

@@ -31,6 +31,8 @@ struct FoundCheckpoint {
 // has none. Opens files read-only. Throws Error(refused) when the folder cannot be listed.
 FoundCheckpoint find_checkpoint(const std::string& directory);
 
+// Its checkpoints by name alone.
+std::int64_t count_checkpoints(const std::string& directory);
 // The path of the highest step before `step` by name alone, "" if there is none.
 std::string checkpoint_before(const std::string& directory, std::int64_t step);
 

@@ -100,6 +100,9 @@ void refuse_unusable(const Output& output);
 // Throws Error(refused) when the directory's file system has less room than that. Not collective.
 void refuse_without_room(const Output& output, base::Bytes needed);
 
+// What a user may still write to a directory's file system. Throws Error(refused). Not collective.
+base::Bytes free_room(const std::string& directory);
+
 // Renames a PATH.part that is complete. Throws Error(failed). For one rank; blocks.
 void publish_part(const Output& output);
 

@@ -22,6 +22,10 @@ std::vector<base::TensorSpec> tensors_of(const std::vector<UnitSpec>& units);
 // saved. Inside CheckpointWriter::fill(); blocks. Throws Error(failed) with file and dataset.
 void save(io::CheckpointWriter& file, io::TensorSet set, const UnitSpec& unit,
           const ShardLayout& layout, int rank, base::View<const float> part);
+// The same of elements [first, first + values.size()) of the part.
+void save_piece(io::CheckpointWriter& file, io::TensorSet set, const UnitSpec& unit,
+                const ShardLayout& layout, int rank, base::Elements first,
+                base::View<const float> values);
 
 // A checksum of fp32 values in the order in which they are added, of their bits: FNV-1a over words
 // of 32 bits, in 64 bits. Every step is a bijection of the state: two sequences of equal length
