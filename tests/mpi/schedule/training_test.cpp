@@ -131,6 +131,7 @@ TEST(TrainingTest, one_rank_that_holds_all_adds_into_the_sum_and_replicas_share_
         options.tied = 2;
         options.lookups = 2;
         options.segments = {{1, 3}, {1}};
+        options.evaluation_passes = 2;
         ToyTraining run(groups.all(), options);
         expect_right(run, options);
         // Of 7 gradients of a pass those of 5 units begin a step: written where they stay.
@@ -138,7 +139,8 @@ TEST(TrainingTest, one_rank_that_holds_all_adds_into_the_sum_and_replicas_share_
         EXPECT_EQ(run.reducer().figures().replica_reductions, tests::ranks() > 1 ? 3 * 5 : 0);
         if (in_place) {
             EXPECT_EQ(run.told(), 3 * 5);
-            EXPECT_EQ(run.asked(), 3 * 5) << "at each first use after an update, or in a segment";
+            EXPECT_EQ(run.asked(), 3 * 5 + 3 * 5)
+                << "at each first use after an update, and of an evaluation";
         }
     }
 }
