@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<const char*, 5> kinds = {"gather", "compute", "wait", "copy", "reduce"};
 
 struct PackedSpan {
-    std::int64_t kind, pass, sequence, slot, unit, issued, begin, end, bytes;
+    std::int64_t kind, pass, sequence, slot, unit, issued, begin, end, bytes, direction;
 };
 
 io::Table units_table(const RunFacts& f) {
@@ -158,7 +158,8 @@ std::string pack_spans(const std::vector<schedule::Span>& spans, std::int64_t of
                                 aligned(s.issued_ns),
                                 aligned(s.begin_ns),
                                 aligned(s.end_ns),
-                                s.received.count};
+                                s.received.count,
+                                static_cast<std::int64_t>(s.direction)};
         bytes.append(reinterpret_cast<const char*>(&packed), sizeof(packed));
     }
     return bytes;
@@ -174,7 +175,7 @@ io::Table span_table(const std::vector<std::string>& packed, const model::Chain&
             rank.push_back(static_cast<std::int64_t>(r));
             step.push_back(s.pass);
             pass.push_back(s.pass);
-            direction.emplace_back("forward");
+            direction.emplace_back(s.direction == 0 ? "forward" : "backward");
             sequence.push_back(s.sequence);
             slot.push_back(s.slot);
             kind.emplace_back(kinds[static_cast<std::size_t>(s.kind)]);
@@ -195,28 +196,28 @@ io::Table span_table(const std::vector<std::string>& packed, const model::Chain&
             ns -= zero;
         }
     }
-    return {"/timing/spans",
-            {{"rank", "1", "rank", rank},
-             {"step", "1", "step; in score the pass", step},
-             {"pass", "1", "pass over one pack per rank", pass},
-             {"direction", "", "order of uses", direction},
-             {"sequence", "1", "order of enqueuing on the rank", sequence},
-             {"slot", "1", "buffer of the gathered unit, -1: read in place; of a copy, the stage",
-              slot},
-             {"stream", "", "stream", stream},
-             {"kind", "",
-              "gather, compute, copy (from host memory, ahead of a gather), or wait: compute idle "
-              "while "
-              "its gather ran or waited",
-              kind},
-             {"unit", "", "unit", unit},
-             {"issued_ns", "ns",
-              "when it was enqueued, on rank 0's clock, from the first span kept", issued},
-             {"begin_ns", "ns", "when it began on its stream", begin},
-             {"end_ns", "ns", "when it ended", end},
-             {"bytes", "byte", "received from other ranks; by a copy, from host memory", bytes}},
-            {},
-            "span"};
+    return {
+        "/timing/spans",
+        {{"rank", "1", "rank", rank},
+         {"step", "1", "step; in score the pass", step},
+         {"pass", "1", "pass over one pack per rank", pass},
+         {"direction", "", "order of uses", direction},
+         {"sequence", "1", "order of enqueuing on the rank", sequence},
+         {"slot", "1", "buffer of the gathered unit, -1: read in place; of a copy, the stage",
+          slot},
+         {"stream", "", "stream", stream},
+         {"kind", "",
+          "gather, compute, copy (from host memory, ahead of a gather), reduce, or wait: compute "
+          "idle while its gather or a reduction ran or waited",
+          kind},
+         {"unit", "", "unit", unit},
+         {"issued_ns", "ns", "when it was enqueued, on rank 0's clock, from the first span kept",
+          issued},
+         {"begin_ns", "ns", "when it began on its stream", begin},
+         {"end_ns", "ns", "when it ended", end},
+         {"bytes", "byte", "received from other ranks; by a copy, from host memory", bytes}},
+        {},
+        "span"};
 }
 
 } // namespace foregather::job
