@@ -75,7 +75,8 @@ struct ProductShape {
     base::DType type = base::DType::f32; // of both operands
     bool bias = false;                   // an output's; of a gradient's, kernels make no product
     Into into = Into::overwrite;
-    bool logits = false; // of head_piece() or head_backward(): `out` are the piece's rows
+    // Of head_piece(), or of head_backward(), which sets and adds: `out` are the piece's rows.
+    bool logits = false;
     Product product = Product::output;
 
     friend bool operator==(const ProductShape&, const ProductShape&) = default;

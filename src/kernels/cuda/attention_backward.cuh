@@ -230,7 +230,8 @@ __device__ void write_sums(const Slices<dim>& my, const SliceSums<dim>& sums,
 }
 
 template <int dim>
-__global__ void __launch_bounds__(tile_threads) query_gradients_kernel(const BackwardArrays all) {
+__global__ void __launch_bounds__(tile_threads, dim <= 64 ? 2 : 1)
+    query_gradients_kernel(const BackwardArrays all) {
     const AttentionArrays& in = all.in;
     if (!offsets_lead(in)) {
         poison(in, all.dq, in.heads);
@@ -249,7 +250,8 @@ __global__ void __launch_bounds__(tile_threads) query_gradients_kernel(const Bac
 }
 
 template <int dim>
-__global__ void __launch_bounds__(tile_threads) key_gradients_kernel(const BackwardArrays all) {
+__global__ void __launch_bounds__(tile_threads, dim <= 64 ? 2 : 1)
+    key_gradients_kernel(const BackwardArrays all) {
     const AttentionArrays& in = all.in;
     if (!offsets_lead(in)) {
         poison(in, all.dk, in.kv_heads);
