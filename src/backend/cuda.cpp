@@ -26,14 +26,27 @@ public:
     bool can_share() const override { return false; }
     std::unique_ptr<comm::Communicator>
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
-        return comm::make_nccl_communicator(
-            topology.shard(), *device_,
-            {"gather", options.timeout_s, options.link_rate_bytes_per_s});
+        return communicator(topology.shard(), "gather", options);
+    }
+    std::unique_ptr<comm::Communicator>
+    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
+        return communicator(topology.shard(), "reduce", options);
+    }
+    std::unique_ptr<comm::Communicator>
+    replica_communicator(const mesh::Topology& topology,
+                         const deck::CommSection& options) override {
+        return communicator(topology.replica_peers(), "replica", options);
     }
     int threads_seen(device::Stream& /*compute*/) const override { return 0; }
     std::int64_t judged_compute_ns() const override { return 20'000; }
 
 private:
+    std::unique_ptr<comm::Communicator> communicator(MPI_Comm group, const char* role,
+                                                     const deck::CommSection& options) {
+        return comm::make_nccl_communicator(
+            group, *device_, {role, options.timeout_s, options.link_rate_bytes_per_s});
+    }
+
     std::unique_ptr<device::Device> device_;
     std::unique_ptr<kernels::Kernels> kernels_;
 };

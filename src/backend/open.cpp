@@ -35,6 +35,17 @@ public:
                    ? comm::make_node_communicator(topology.shard(), topology.shard_node(), mpi)
                    : comm::make_mpi_communicator(topology.shard(), mpi);
     }
+    std::unique_ptr<comm::Communicator>
+    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
+        return comm::make_mpi_communicator(topology.shard(),
+                                           {options.timeout_s, options.link_rate_bytes_per_s});
+    }
+    std::unique_ptr<comm::Communicator>
+    replica_communicator(const mesh::Topology& topology,
+                         const deck::CommSection& options) override {
+        return comm::make_mpi_communicator(topology.replica_peers(),
+                                           {options.timeout_s, options.link_rate_bytes_per_s});
+    }
     int threads_seen(device::Stream& compute) const override {
         return device::host_stream(compute).threads_seen();
     }

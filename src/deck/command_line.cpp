@@ -13,6 +13,7 @@
 
 #include "help.hpp"
 #include "nearest.hpp"
+#include "table.hpp"
 #include "text.hpp"
 
 namespace foregather::deck {
@@ -146,7 +147,7 @@ private:
             complain("an empty word in place of a name");
         }
         if (words_.empty() && result_.mode == Mode::templ) {
-            complain("--template needs the name of a job: write --template score");
+            complain("--template needs the name of a job: write --template " + all_jobs().front());
         }
         if (words_.empty() && (result_.mode == Mode::run || result_.mode == Mode::check)) {
             complain("no deck is named\n" + usage_text());

@@ -44,16 +44,28 @@ std::vector<std::string> conflicts(const Deck& deck) {
            "comm.transport", "shared reads weights where they lie, so there is nothing to slow");
     refuse(s.output.require == "observed" && !s.output.timeline, "output.require",
            "output.timeline", "without a timeline nothing is observed");
+    const bool trains = s.job.name == "train";
     if (s.data.window == 1) {
-        found.push_back(deck.where("data.window") +
-                        " = 1 can score nothing: a token alone has no context; set 2 or more, or 0 "
-                        "for whole documents");
+        found.push_back(deck.where("data.window") + " = 1 can " + (trains ? "teach" : "score") +
+                        " nothing: a token alone has no context; set 2 or more, or 0 for whole "
+                        "documents");
     }
-    refuse(s.data.window > 1 && s.data.stride >= s.data.window, "data.stride", "data.window",
+    refuse(!trains && s.data.window > 1 && s.data.stride >= s.data.window, "data.stride",
+           "data.window",
            "a stride of at most " + std::to_string(s.data.window - 1) +
                " carries the token that the next window's first score needs");
+    refuse(trains && !s.model.config.empty() && !s.model.weights.empty(), "model.config",
+           "model.weights", "a weights file has a config of its own; take one of the two away");
+    refuse(trains && s.train.schedule != "constant" &&
+               s.train.min_learning_rate > s.train.learning_rate,
+           "train.min_learning_rate", "train.learning_rate",
+           "train.schedule = " + s.train.schedule + " goes down to it");
     const std::string overwritten = "it would be overwritten";
-    for (const char* input : {"model.weights", "data.tokens"}) {
+    std::vector<const char*> inputs = {"model.weights", "data.tokens"};
+    if (trains) {
+        inputs.insert(inputs.end(), {"model.config", "train.evaluate"});
+    }
+    for (const char* input : inputs) {
         for (const char* output : {"output.file", "output.log"}) {
             const std::string& path = setting(deck, output).expanded;
             refuse(!path.empty() && path == setting(deck, input).expanded, output, input,

@@ -200,7 +200,8 @@ std::string described(const Rule& rule) {
     case Kind::text:
         return "a text of at most " + std::to_string(rule.high) + " bytes";
     case Kind::path:
-        return "a path of at most " + std::to_string(rule.high) + " bytes";
+        return (rule.choices.empty() ? "" : joined(words_of(rule.choices), ", ") + " or ") +
+               "a path of at most " + std::to_string(rule.high) + " bytes";
     case Kind::whole:
         return "a whole number, " + range_of(rule);
     case Kind::size:

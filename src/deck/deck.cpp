@@ -72,6 +72,7 @@ public:
                     "",       info.default_text, plain_default(info)};
         }
         const Entry& entry = overridden ? on_line->second : in_deck->second;
+        lines_[info.key] = entry.line;
         const std::string expanded_value = checked(info.key, entry, variables);
         const auto plain = canonical_.find(info.key);
         return {info.key,
@@ -83,11 +84,28 @@ public:
                 plain == canonical_.end() ? "" : plain->second};
     }
 
-    void require(const KeyInfo& info, const std::string& deck_name) {
-        const std::string name(find_row(info.key)->name());
-        if (!unreadable_ && meant_.count(info.key) == 0 && lost_names_.count(name) == 0) {
+    // A key that the job cannot do without, and that was not given, or as an empty text.
+    void require(const KeyInfo& info, const Setting& setting, const std::string& deck_name) {
+        if (setting.origin != "default") {
+            if (canonical_.count(info.key) != 0 && setting.plain.empty()) {
+                problems_.push_back(
+                    {lines_.at(info.key), setting.where + ": " + info.key + " needs a value"});
+            }
+            return;
+        }
+        if (!perhaps_given(info.key)) {
             complain(command_line_order + 1, printable(deck_name, deck_name.size()),
                      info.key + " is required and not given (" + info.help + ")");
+        }
+    }
+
+    void require_a_model(const Sections& s, const std::string& deck_name) {
+        const bool neither = s.model.weights.empty() && s.model.config.empty();
+        if (s.job.name == "train" && neither && !perhaps_given("model.weights") &&
+            !perhaps_given("model.config")) {
+            complain(command_line_order + 1, printable(deck_name, deck_name.size()),
+                     "train needs model.weights, a weights file to begin with, or model.config, "
+                     "for random weights of its model; neither is given");
         }
     }
 
@@ -110,7 +128,16 @@ public:
 
 private:
     static std::string plain_default(const KeyInfo& info) {
-        return info.required ? "" : cleaned(find_row(info.key)->rule, info.default_text).canonical;
+        return info.required_by.empty()
+                   ? cleaned(find_row(info.key)->rule, info.default_text).canonical
+                   : "";
+    }
+
+    // Has a complaint been made that may be about this key?
+    bool perhaps_given(const std::string& key) const {
+        const std::string name(find_row(key)->name());
+        const bool refused = lines_.count(key) != 0 && canonical_.count(key) == 0;
+        return unreadable_ || refused || meant_.count(key) != 0 || lost_names_.count(name) != 0;
     }
 
     // The value with its variables replaced; as it is where that cannot be done.
@@ -141,8 +168,16 @@ private:
     bool unreadable_ = false;
     std::set<std::string> meant_;      // keys that a complaint hints at
     std::set<std::string> lost_names_; // names below a section line that was refused
+    std::map<std::string, int> lines_; // of the entries that were settled, for the order of errors
     std::map<std::string, std::string> canonical_;
 };
+
+// Where the job is unknown only what every job needs is asked for.
+bool needs(const std::string& job, const KeyInfo& info) {
+    const std::vector<std::string> jobs = job.empty() ? all_jobs() : std::vector{job};
+    return std::all_of(jobs.begin(), jobs.end(),
+                       [&](const std::string& one) { return info.is_required_by(one); });
+}
 
 } // namespace
 
@@ -160,11 +195,12 @@ Deck Deck::parse(const std::string& text, const std::string& deck_name,
     deck.text_ = text;
     for (const KeyInfo& info : known_keys()) {
         deck.settings_.push_back(parser.settle(info, in_deck, on_line, variables));
-        if (info.required && deck.settings_.back().origin == "default") {
-            parser.require(info, deck_name);
+        if (needs(deck.settings_.front().plain, info)) { // job.name is the first key
+            parser.require(info, deck.settings_.back(), deck_name);
         }
     }
     store(parser.canonical(), deck.sections_);
+    parser.require_a_model(deck.sections_, deck_name);
     for (const std::string& conflict : conflicts(deck)) {
         parser.add(conflict);
     }
@@ -178,6 +214,9 @@ std::string Deck::effective_text() const {
     std::string_view section;
     for (const Setting& setting : settings_) {
         const Row& row = *find_row(setting.key);
+        if (setting.origin == "default" && !known_key(setting.key).serves(sections_.job.name)) {
+            continue;
+        }
         if (row.section() != section) {
             section = row.section();
             result += '\n';

@@ -17,17 +17,14 @@ namespace {
 
 constexpr std::size_t width = 90;
 
-std::string default_of(const KeyInfo& info) {
-    if (info.required) {
+// Of all its jobs, or of one.
+std::string default_of(const KeyInfo& info, std::string_view job = "") {
+    if (info.required_by == "all" || (!job.empty() && info.is_required_by(job))) {
         return "none; must be given";
     }
-    return info.default_text.empty() ? "empty" : info.default_text;
-}
-
-bool serves(const KeyInfo& info, std::string_view job) {
-    const std::vector<std::string> jobs = words_of(info.jobs);
-    return std::any_of(jobs.begin(), jobs.end(),
-                       [&](const std::string& word) { return word == "all" || word == job; });
+    const std::string value = info.default_text.empty() ? "empty" : info.default_text;
+    const bool some = job.empty() && !info.required_by.empty();
+    return value + (some ? "; must be given for " + info.required_by : "");
 }
 
 std::string entry_of(const KeyInfo& info) {
@@ -118,7 +115,7 @@ std::string template_text(std::string_view job) {
     std::string_view section;
     for (const KeyInfo& info : known_keys()) {
         const Row& row = *find_row(info.key);
-        if (!serves(info, job)) {
+        if (!info.serves(job)) {
             continue;
         }
         if (row.section() != section) {
@@ -129,10 +126,11 @@ std::string template_text(std::string_view job) {
         const std::string value = info.key == "job.name" ? std::string(job) : info.default_text;
         const std::string unit = info.unit.empty() ? "" : "; unit: " + info.unit;
         result += '\n';
-        result += wrapped(info.help, "# ", width) +
-                  wrapped("Takes: " + info.type + unit + ". Default: " + default_of(info) + ".",
-                          "# ", width) +
-                  std::string(row.name()) + " =" + (value.empty() ? "" : " ") + value + "\n";
+        result +=
+            wrapped(info.help, "# ", width) +
+            wrapped("Takes: " + info.type + unit + ". Default: " + default_of(info, job) + ".",
+                    "# ", width) +
+            std::string(row.name()) + " =" + (value.empty() ? "" : " ") + value + "\n";
     }
     return result;
 }

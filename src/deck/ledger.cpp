@@ -22,7 +22,10 @@ constexpr const char* unproved = "unproved";
 
 Ledger::Ledger(const Deck& deck) : strict_(deck.sections().job.strict) {
     for (const Setting& s : deck.settings()) {
-        rows_.push_back({s.key, s.value, s.default_text, s.origin, unproved, "", ""});
+        const KeyInfo& info = known_key(s.key);
+        const bool own = info.serves(deck.sections().job.name);
+        rows_.push_back({s.key, s.value, s.default_text, s.origin, own ? unproved : is_inert, "",
+                         own ? "" : "key of job " + info.jobs});
         places_.push_back(deck.where(s.key));
     }
 }

@@ -21,7 +21,7 @@ enum class Kind { choice, flag, text, path, whole, size, time, rate, real };
 // What values a key takes.
 struct Rule {
     Kind kind = Kind::text;
-    std::string_view choices{}; // choice: words with a blank between
+    std::string_view choices{}; // choice: words with a blank between; path: words that are none
     std::int64_t low = 0;       // whole; size: bytes; text, path: least length in bytes
     std::int64_t high = 0;      // the same, inclusive
     double real_low = 0;        // time: seconds; rate: bytes per second, 0 (off) also taken; real
@@ -46,11 +46,14 @@ constexpr Rule line_of_text(std::int64_t least, std::int64_t high) {
 // 4095 bytes is the longest path that Linux opens.
 constexpr Rule path() { return {Kind::path, "", 1, 4095}; }
 constexpr Rule path_or_none() { return {Kind::path, "", 0, 4095}; }
+constexpr Rule word_or_path(std::string_view words) { return {Kind::path, words, 1, 4095}; }
 
 // The member that a key sets.
 using Field = std::variant<std::string*, bool*, int*, std::int64_t*, double*, base::Bytes*>;
 
-enum class Presence { optional, required };
+// Which jobs of a key cannot do without it: none, all of them, or those named.
+constexpr std::string_view optional = "";
+constexpr std::string_view required = "all";
 
 struct Row {
     std::string_view key; // "section.name"
@@ -58,7 +61,7 @@ struct Row {
     Rule rule;
     std::string_view unit;
     std::string_view jobs; // "all" or words with a blank between
-    Presence presence;
+    std::string_view required_by;
     Mark mark;
     std::string_view help;
 
@@ -68,6 +71,8 @@ struct Row {
 
 // Every key, sections together, in the order in which help and templates show them.
 std::span<const Row> table();
+// The part of it that is training's alone.
+std::span<const Row> training_rows();
 
 // nullptr if there is no such key.
 const Row* find_row(std::string_view key);

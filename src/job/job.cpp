@@ -3,6 +3,7 @@
 #include <foregather/job/job.hpp>
 
 #include "score.hpp"
+#include "train.hpp"
 
 namespace foregather::job {
 
@@ -10,6 +11,9 @@ base::Status run(const deck::Deck& deck, const Start& start) {
     const std::string& name = deck.sections().job.name;
     if (name == "score") {
         return score(deck, start);
+    }
+    if (name == "train") {
+        return train(deck, start);
     }
     base::refuse(deck.where("job.name") + " = " + name +
                  ": no such job"); // the deck knows only jobs of this list

@@ -29,16 +29,9 @@ PassLoop::PassLoop(const Parts& parts)
     const model::HeadWants wants = head_wants(p_.sections.score);
     const model::ModelConfig& config = p_.inputs.config;
     results_ = RowsOnDevice(device, wants, rows, config);
-    const auto both = [&](base::Elements n, const char* purpose) {
-        return Input{{device, n, purpose}, {device, n, purpose}};
-    };
     for (Flight& f : flights_) {
         f.results = RowsOnHost(device, wants, rows, config);
-        f.ids = both(t, "token ids");
-        f.positions = both(t, "positions");
-        f.offsets = both(packs.most_windows + 1, "document offsets");
-        f.rows = both(t, "scored rows");
-        f.targets = both(t, "targets");
+        f.upload = PackBuffers(device, t, packs.most_windows);
         f.done = device.event();
     }
 }
@@ -89,23 +82,13 @@ void PassLoop::enqueue(std::int64_t pass) {
     // pass k follows a use of pass k - 1 at the earliest. So two marks follow the one before any.
     device.mark_time(compute);
     p_.source.begin_pass(t > 0);
-    model::PackView what{
-        upload(f.inputs.ids, f.ids),         upload(f.inputs.positions, f.positions),
-        upload(f.inputs.offsets, f.offsets), upload(f.inputs.rows, f.rows),
-        upload(f.inputs.targets, f.targets), {}};
+    // The host side is free: the results of the pass that used it before have been fetched.
+    const PackBuffers::Views in = f.upload.upload(f.inputs, compute);
+    model::PackView what{in.ids, in.positions, in.offsets, in.rows, in.targets, {}};
     results_.point(what, s);
     p_.transformer.forward(p_.source, what, p_.backend.kernels(), compute);
     results_.copy_out(f.results, s, device, compute);
     f.done->record(compute);
-}
-
-// The host side is free: the results of the pass that used it before have been fetched.
-kernels::Ids PassLoop::upload(const std::vector<std::int32_t>& from, const Input& to) {
-    const auto n = std::ssize(from);
-    std::copy(from.begin(), from.end(), to.host.view().begin());
-    p_.backend.device().copy_in(base::View<const std::int32_t>(to.host.first(n)),
-                                to.device.first(n), p_.compute);
-    return to.device.first(n);
 }
 
 void PassLoop::fetch(std::int64_t pass, RankFigures& figures) {

@@ -14,6 +14,7 @@
 
 #include "figures.hpp"
 #include "inputs.hpp"
+#include "pack_buffers.hpp"
 #include "progress.hpp"
 #include "row_results.hpp"
 
@@ -50,19 +51,14 @@ public:
     void run(RankFigures& figures);
 
 private:
-    struct Input { // one array of a pack, on both sides
-        device::HostBuffer<std::int32_t> host;
-        device::Buffer<std::int32_t> device;
-    };
     struct Flight { // one pass in flight
         PackInputs inputs;
         RowsOnHost results;
-        Input ids, positions, offsets, rows, targets;
+        PackBuffers upload;
         std::unique_ptr<device::Event> done;
         const Pack* pack = nullptr;
     };
     void enqueue(std::int64_t pass);
-    kernels::Ids upload(const std::vector<std::int32_t>& from, const Input& to);
     void fetch(std::int64_t pass, RankFigures& figures);
     void write(const Flight& flight, RankFigures& figures);
     void write_documents(const Flight& flight);

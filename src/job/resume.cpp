@@ -74,7 +74,7 @@ std::vector<io::IdentityRow> identity_of(const deck::Deck& deck, const Inputs& i
         {"type of weights", machine.weights_type},
         {"data.stride in force", std::to_string(inputs.packs.cut.stride)}};
     for (const deck::KeyInfo& key : deck::known_keys()) {
-        if (key.mark != deck::Mark::free &&
+        if (key.mark != deck::Mark::free && key.serves(deck.sections().job.name) &&
             std::find(by_content.begin(), by_content.end(), key.key) == by_content.end()) {
             rows.push_back({key.key, counted(deck.plain(key.key)), key.mark == deck::Mark::told});
         }

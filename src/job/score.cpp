@@ -215,9 +215,9 @@ void ScoreRun::prepare() {
                           head_wants(s_.score), backend_->kernels().row_multiple()});
         backend_->kernels().prepare(transformer_->products());
         compute_ = device.stream("compute", device::Priority::normal);
-        source_ = &home_->open_source({inputs_.chain.unit_order(), passes(), depth_.units,
-                                       backend_->judged_compute_ns(),
-                                       s_.output.timeline ? s_.output.timeline_passes : 0});
+        source_ = &home_->open_source(
+            {schedule::forward_plan(inputs_.chain.unit_order(), passes(), depth_.units),
+             backend_->judged_compute_ns(), s_.output.timeline ? s_.output.timeline_passes : 0});
     });
     offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
 }

@@ -8,7 +8,7 @@
 namespace foregather::job {
 namespace {
 
-constexpr std::array<const char*, 4> kinds = {"gather", "compute", "wait", "copy"};
+constexpr std::array<const char*, 5> kinds = {"gather", "compute", "wait", "copy", "reduce"};
 
 struct PackedSpan {
     std::int64_t kind, pass, sequence, slot, unit, issued, begin, end, bytes;

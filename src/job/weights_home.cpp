@@ -17,7 +17,8 @@ WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
                          const mesh::Topology& topology, backend::Backend& backend,
                          const deck::CommSection& comm, Layout layout)
     : chain_(chain), plan_(std::move(layout.plan)), type_(layout.type), offload_(layout.offload),
-      rank_(topology.shard_rank()), together_(1), first_together_(rank_), backend_(backend) {
+      rank_(topology.shard_rank()), together_(1), first_together_(rank_), backend_(backend),
+      epochs_(chain.units.size(), 1) {
     if (transport.name == "shared") {
         open_shared(topology, comm.timeout_s);
         return;
@@ -131,31 +132,42 @@ void WeightsHome::load(io::WeightsFile& file) {
     }
 }
 
+void WeightsHome::publish() {
+    for (std::size_t u = 0; board_ && u < epochs_.size(); ++u) {
+        board_->post(static_cast<base::UnitId>(u), epochs_[u]);
+    }
+}
+
 schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& options) {
     if (communicator_) {
         schedule::StagedParts::Stages stages;
         if (copy_) {
             stages = {{stages_memory_->data(), 2 * plan_.largest_part, type_}, copy_.get()};
         }
-        source_ = std::make_unique<schedule::Prefetcher>(
+        sources_.push_back(std::make_unique<schedule::Prefetcher>(
             options, chain_.units, plan_,
             schedule::Prefetcher::GatherMemory{
                 [this](base::UnitId unit) { return base::ConstSlab(part_of(unit)); }, slots_,
                 stages},
-            *communicator_, backend_.device(), *gather_);
-        return *source_;
+            *communicator_, backend_.device(), *gather_));
+        return *sources_.back();
     }
     schedule::InPlaceSource::Ready ready;
+    schedule::InPlaceSource::Updated updated;
     if (board_) {
         ready = [this](base::UnitId unit, device::Stream& compute) {
-            board_->wait(unit, 1, chain_.units[static_cast<std::size_t>(unit)].name, compute);
+            const auto u = static_cast<std::size_t>(unit);
+            board_->wait(unit, epochs_[u], chain_.units[u].name, compute);
+        };
+        updated = [this](base::UnitId unit, device::Stream& compute) {
+            board_->post(unit, ++epochs_[static_cast<std::size_t>(unit)], compute);
         };
     }
     std::byte* whole = window_ ? window_->data() : arena_->data();
-    source_ = std::make_unique<schedule::InPlaceSource>(
+    sources_.push_back(std::make_unique<schedule::InPlaceSource>(
         options, plan_, base::ConstSlab(whole, plan_.whole_elements, type_), backend_.device(),
-        std::move(ready));
-    return *source_;
+        std::move(ready), std::move(updated)));
+    return *sources_.back();
 }
 
 } // namespace foregather::job

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include <foregather/backend/backend.hpp>
 #include <foregather/comm/shared_board.hpp>
@@ -38,8 +39,14 @@ public:
     // Reads this rank's parts, in the order of first use. Blocks.
     void load(io::WeightsFile& file);
 
-    // The source of a run. `options.uses` is the chain's.
+    // A source of uses of the chain's units. Several share slots, stream and communicator: while one
+    // is in use, all passes of the others must be collected and nothing of theirs gathered ahead.
     schedule::TimedSource& open_source(const schedule::SourceOptions& options);
+
+    // This rank's part of a unit, as it is gathered or read in place.
+    base::Slab part_of(base::UnitId unit) const;
+    // Parts that were not filled by load() are there: lets other ranks read them in place.
+    void publish();
 
     // What weights come by, as it names itself: the communicator, or the window with its size.
     std::string transport() const;
@@ -50,7 +57,6 @@ public:
 private:
     void open_shared(const mesh::Topology& topology, double timeout_s);
     void open_gathers(const mesh::Topology& topology, int slots);
-    base::Slab part_of(base::UnitId unit) const;
     std::unique_ptr<device::Memory> allocate(base::Elements n, const std::string& purpose);
     base::Bytes bytes(base::Elements n) const { return base::bytes_of(n, type_); }
 
@@ -74,7 +80,8 @@ private:
     std::unique_ptr<device::Memory> stages_memory_; // of parts that come from host memory
     std::unique_ptr<device::Stream> copy_;
     std::unique_ptr<device::Stream> gather_;
-    std::unique_ptr<schedule::TimedSource> source_;
+    std::vector<std::uint64_t> epochs_; // of each unit: how often its parts have changed
+    std::vector<std::unique_ptr<schedule::TimedSource>> sources_;
 };
 
 } // namespace foregather::job

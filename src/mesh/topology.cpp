@@ -101,6 +101,7 @@ void Topology::cut_groups(int shard, const std::string& shard_key) {
     shard_ = split(world_.handle(), rank_ / wanted, rank_, "shard groups");
     shard_rank_ = rank_in(shard_.handle());
     shard_size_ = size_of(shard_.handle());
+    replica_peers_ = split(world_.handle(), shard_rank_, rank_, "the same parts in all replicas");
     const int first = rank_ - shard_rank_;
     for (int r = first; r < first + shard_size_; ++r) {
         shard_on_one_node_ =

@@ -4,12 +4,25 @@
 #include <foregather/schedule/schedule.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include <foregather/base/error.hpp>
 
 namespace foregather::schedule {
 namespace {
+
+void check_step_ends(const Plan& plan) {
+    const auto& ends = plan.step_ends;
+    const bool ascending =
+        std::adjacent_find(ends.begin(), ends.end(), std::greater_equal<>()) == ends.end();
+    if (!ends.empty() && (!ascending || ends.front() <= 0 || ends.back() != plan.passes)) {
+        base::fail("schedule: ends of optimizer steps must ascend from 1 pass or more to " +
+                   std::to_string(plan.passes));
+    }
+}
+
+} // namespace
 
 Plan forward_plan(const std::vector<base::UnitId>& uses, std::int64_t passes, int depth) {
     Plan plan;
@@ -20,8 +33,6 @@ Plan forward_plan(const std::vector<base::UnitId>& uses, std::int64_t passes, in
     plan.forward_depth = depth;
     return plan;
 }
-
-} // namespace
 
 std::vector<Use> training_pass(const std::vector<base::UnitId>& forward, std::int64_t lookups) {
     std::vector<Use> pass;
@@ -40,10 +51,7 @@ Schedule::Schedule(const std::vector<base::UnitId>& uses, std::int64_t passes, i
 Schedule::Schedule(Plan plan)
     : plan_(std::move(plan)), total_(uses_per_pass() * std::max<std::int64_t>(plan_.passes, 0)),
       gradients_(1, 0) {
-    if (plan_.passes_per_step < 0) {
-        base::fail("schedule: " + std::to_string(plan_.passes_per_step) +
-                   " passes per optimizer step");
-    }
+    check_step_ends(plan_);
     std::size_t units = 0;
     std::array<bool, 2> used{};
     for (const Use& use : plan_.pass) {
@@ -75,17 +83,18 @@ Schedule::Schedule(Plan plan)
 }
 
 std::int64_t Schedule::optimizer_step_of(std::int64_t use) const {
-    return plan_.passes_per_step == 0 ? 0 : use / (uses_per_pass() * plan_.passes_per_step);
+    const auto& ends = plan_.step_ends;
+    return std::upper_bound(ends.begin(), ends.end(), use / uses_per_pass()) - ends.begin();
 }
 
 std::int64_t Schedule::end_of_step(std::int64_t optimizer_step) const {
-    return plan_.passes_per_step == 0
+    return plan_.step_ends.empty()
                ? total_
-               : std::min(total_, (optimizer_step + 1) * uses_per_pass() * plan_.passes_per_step);
+               : plan_.step_ends[static_cast<std::size_t>(optimizer_step)] * uses_per_pass();
 }
 
 bool Schedule::ends_step(std::int64_t use) const {
-    return plan_.passes_per_step > 0 && use + 1 == end_of_step(optimizer_step_of(use));
+    return !plan_.step_ends.empty() && use + 1 == end_of_step(optimizer_step_of(use));
 }
 
 // The last use that this one gathers for.
@@ -95,12 +104,16 @@ std::int64_t Schedule::own_reach(std::int64_t number) const {
     return std::min(number + depth(use(number).direction), end - 1);
 }
 
+std::int64_t Schedule::issued_ahead(std::int64_t use) const {
+    return std::min(own_reach(use), end_of_step(optimizer_step_of(use)) - 1) - use;
+}
+
 std::int64_t Schedule::reach(std::int64_t use) const {
     std::int64_t furthest = own_reach(use);
     for (std::int64_t before = std::max<std::int64_t>(use - slots(), 0); before < use; ++before) {
         furthest = std::max(furthest, own_reach(before));
     }
-    return furthest;
+    return std::min(furthest, end_of_step(optimizer_step_of(use)) - 1);
 }
 
 Gradient Schedule::gradient_of(std::int64_t number) const {

@@ -10,8 +10,9 @@ namespace foregather::schedule {
 
 // Copies of four passes may be waiting to be read off: of two in flight, of the one being enqueued,
 // and of the one before, whose gathers have not all been collected.
-StagedParts::StagedParts(Schedule schedule, Part part, const Stages& stages, device::Device& device)
-    : ahead_(std::move(schedule)), part_(std::move(part)), stages_(stages), device_(device),
+StagedParts::StagedParts(const Schedule& schedule, Part part, const Stages& stages,
+                         device::Device& device)
+    : ahead_(schedule), part_(std::move(part)), stages_(stages), device_(device),
       copies_(static_cast<std::size_t>(4 * ahead_.uses_per_pass() + 4)) {
     for (Copy& copy : copies_) {
         copy.begin = device.event();
@@ -31,12 +32,19 @@ base::Slab StagedParts::stage(std::int64_t number, base::Elements n) const {
     return stages_.memory.part(number % 2 * half, n);
 }
 
-base::ConstSlab StagedParts::take(const Step& step, std::int64_t pass,
-                                  const std::function<std::int64_t()>& next_sequence,
-                                  device::Stream& gather) {
-    // Not further ahead: a stage is free only when the gather two before has been enqueued.
-    while (brought_ < taken_ + 2 && bring_next(pass, next_sequence)) {
-    }
+void StagedParts::begin_segment(const Schedule& schedule) {
+    ahead_ = schedule;
+    look_for_next();
+}
+
+void StagedParts::look_for_next() {
+    do {
+        more_ = ahead_.next(next_);
+    } while (more_ && next_.kind != Step::Kind::gather);
+}
+
+base::ConstSlab StagedParts::take(const Step& step, const Asked& asked, device::Stream& gather) {
+    bring(asked);
     Copy& mine = copy(taken_);
     if (brought_ <= taken_ || mine.span.unit != step.unit) {
         base::fail("the part of unit " + std::to_string(step.unit) + " was not brought for use " +
@@ -46,36 +54,41 @@ base::ConstSlab StagedParts::take(const Step& step, std::int64_t pass,
     return stage(taken_, part_(step.unit).n);
 }
 
-bool StagedParts::bring_next(std::int64_t pass,
-                             const std::function<std::int64_t()>& next_sequence) {
-    Step step;
-    do {
-        if (!ahead_.next(step)) {
-            return false;
-        }
-    } while (step.kind != Step::Kind::gather);
+// Not further ahead: a stage is free only when the gather two before has been enqueued.
+void StagedParts::bring(const Asked& asked) {
+    while (brought_ < taken_ + 2 && more_ && asked.may_read(next_)) {
+        bring_next(asked);
+        look_for_next();
+    }
+}
+
+void StagedParts::bring_next(const Asked& asked) {
+    const Step& step = next_;
     const base::ConstSlab from = part_(step.unit);
     const base::Slab to = stage(brought_, from.n);
     Copy& c = copy(brought_);
     c.span = {SpanKind::copy,
-              pass,
-              next_sequence(),
+              asked.pass,
+              asked.next_sequence(),
               static_cast<int>(brought_ % 2),
               step.unit,
               device_.now_ns(),
               0,
               0,
-              from.bytes()};
+              from.bytes(),
+              step.direction};
     c.read = false;
     device::Stream& stream = *stages_.copy;
     stream.wait(*stage_free_[static_cast<std::size_t>(brought_ % 2)]);
+    if (const device::Event* written = asked.written(step)) {
+        stream.wait(*written);
+    }
     c.begin->record(stream);
     const auto bytes = static_cast<std::size_t>(from.bytes().count);
     device_.copy_in(base::View<const std::byte>(from.data, bytes),
                     base::View<std::byte>(to.data, bytes), stream);
     c.end->record(stream);
     ++brought_;
-    return true;
 }
 
 void StagedParts::given_back(device::Stream& gather) {

@@ -63,22 +63,31 @@ double Samples::quantile(double q) const {
     return *at;
 }
 
-Witness::Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves)
-    : depth_(depth), total_uses_(total_uses), judged_compute_ns_(judged_compute_ns), moves_(moves) {
+Witness::Witness(std::array<int, 2> depths, std::int64_t judged_compute_ns, bool moves)
+    : depth_(std::max(depths[0], depths[1])), judged_compute_ns_(judged_compute_ns), moves_(moves) {
+    sides_[0].depth = depths[0];
+    sides_[1].depth = depths[1];
+}
+
+void Witness::begin_segment(std::int64_t uses) {
+    history_.clear();
+    judged_up_to_ = segment_end_;
+    segment_end_ += uses;
 }
 
 void Witness::add(const UseRecord& record) {
     history_.push_back(record);
     if (record.has_tokens) {
-        sums_.compute_s += seconds(record.compute_end - record.compute_begin);
-        ++sums_.computes;
+        PrefetchFigures& sums = side(record.direction).sums;
+        sums.compute_s += seconds(record.compute_end - record.compute_begin);
+        ++sums.computes;
     }
     if (record.gathered) {
         overlap(record);
     }
     // A use can be judged once the use beyond its reach is known, whose gather must not be early.
     while (judged_up_to_ + depth_ + 1 <= record.use ||
-           (record.use + 1 == total_uses_ && judged_up_to_ < total_uses_)) {
+           (record.use + 1 == segment_end_ && judged_up_to_ < segment_end_)) {
         judge(static_cast<std::size_t>(judged_up_to_ - history_.front().use));
         ++judged_up_to_;
     }
@@ -99,16 +108,17 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record) {
 }
 
 void Witness::overlap(const UseRecord& record) {
-    ++sums_.gathers;
+    PrefetchFigures& sums = side(record.direction).sums;
+    ++sums.gathers;
     const double gather_s = seconds(record.gather_end - record.gather_begin);
-    sums_.gather_s += gather_s;
-    sums_.longest_gather_s = std::max(sums_.longest_gather_s, gather_s);
-    sums_.received += record.received;
+    sums.gather_s += gather_s;
+    sums.longest_gather_s = std::max(sums.longest_gather_s, gather_s);
+    sums.received += record.received;
     const UseRecord none;
     const UseRecord& before = history_.size() > 1 ? history_[history_.size() - 2] : none;
     const std::int64_t exposed = exposed_part(before, record).ns();
-    sums_.exposed_s += seconds(exposed);
-    sums_.exposed_gathers += exposed > 0 ? 1 : 0;
+    sums.exposed_s += seconds(exposed);
+    sums.exposed_gathers += exposed > 0 ? 1 : 0;
     for (auto past = history_.rbegin() + 1; past != history_.rend(); ++past) {
         if (past->compute_end <= record.gather_begin) {
             break;
@@ -116,86 +126,101 @@ void Witness::overlap(const UseRecord& record) {
         if (past->has_tokens) {
             const std::int64_t from = std::max(past->compute_begin, record.gather_begin);
             const std::int64_t to = std::min(past->compute_end, record.gather_end);
-            sums_.overlapped_s += seconds(std::max<std::int64_t>(to - from, 0));
+            sums.overlapped_s += seconds(std::max<std::int64_t>(to - from, 0));
         }
     }
     const std::int64_t could = std::max({record.gather_issued, last_gather_end_, record.slot_free});
-    late_.add(seconds(std::max<std::int64_t>(record.gather_begin - could, 0)));
+    side(record.direction)
+        .late.add(seconds(std::max<std::int64_t>(record.gather_begin - could, 0)));
     last_gather_end_ = record.gather_end;
+}
+
+// must, may: later uses that must, and that may, have been gathered for.
+Witness::Ahead Witness::look_ahead(std::size_t index, std::size_t must, std::size_t may) const {
+    const UseRecord& now = history_[index];
+    // Without a depth nothing shall begin by now, but what a deeper direction has left behind.
+    const std::size_t left_behind = side(now.direction).depth == 0 ? may : 0;
+    Ahead ahead;
+    for (std::size_t k = 1; k < history_.size() - index; ++k) {
+        const UseRecord& later = history_[index + k];
+        const bool before_compute = later.gather_sequence < now.compute_sequence;
+        ahead.issued += k <= must && before_compute ? 1 : 0;
+        if (later.gathered && k > may && before_compute && ahead.wrong.empty()) {
+            ahead.wrong = "use " + std::to_string(later.use) + " was gathered before compute " +
+                          std::to_string(now.use) + ", more than " + std::to_string(may) + " ahead";
+        }
+        ahead.begun +=
+            later.gathered && k > left_behind && later.gather_begin < now.compute_end ? 1 : 0;
+        ahead.gather_follows =
+            ahead.gather_follows || (later.gathered && k <= std::max<std::size_t>(must, 1));
+    }
+    if (ahead.issued != static_cast<std::int64_t>(must) && ahead.wrong.empty()) {
+        ahead.wrong = "at use " + std::to_string(now.use) + " " + std::to_string(ahead.issued) +
+                      " later uses were issued, not " + std::to_string(must);
+    }
+    return ahead;
 }
 
 void Witness::judge(std::size_t index) {
     const UseRecord& now = history_[index];
-    const std::int64_t left = total_uses_ - 1 - now.use;
-    const auto reach = static_cast<std::size_t>(
-        now.must_ahead >= 0 ? now.must_ahead : std::min<std::int64_t>(depth_, left));
-    const auto most =
-        std::max(reach, static_cast<std::size_t>(std::max<std::int64_t>(now.may_ahead, 0)));
-    std::int64_t issued = 0;
-    std::int64_t begun = 0;
-    bool gather_follows = false;
-    for (std::size_t k = 1; k < history_.size() - index; ++k) {
-        const UseRecord& later = history_[index + k];
-        const bool before_compute = later.gather_sequence < now.compute_sequence;
-        issued += k <= reach && before_compute ? 1 : 0;
-        if (later.gathered && k > most && before_compute && wrong_.empty()) {
-            wrong_ = "use " + std::to_string(later.use) + " was gathered before compute " +
-                     std::to_string(now.use) + ", more than " + std::to_string(most) + " ahead";
-        }
-        begun += later.gathered && later.gather_begin < now.compute_end ? 1 : 0;
-        gather_follows = gather_follows || (later.gathered && k <= std::max<std::size_t>(reach, 1));
+    Side& mine = side(now.direction);
+    const std::int64_t left = segment_end_ - 1 - now.use;
+    const auto must = static_cast<std::size_t>(
+        now.must_ahead >= 0 ? now.must_ahead : std::min<std::int64_t>(mine.depth, left));
+    const auto may =
+        std::max(must, static_cast<std::size_t>(std::max<std::int64_t>(now.may_ahead, 0)));
+    const Ahead ahead = look_ahead(index, must, may);
+    if (mine.wrong.empty()) {
+        mine.wrong = ahead.wrong;
     }
-    if (issued != static_cast<std::int64_t>(reach) && wrong_.empty()) {
-        wrong_ = "at use " + std::to_string(now.use) + " " + std::to_string(issued) +
-                 " later uses were issued, not " + std::to_string(reach);
+    if (must == static_cast<std::size_t>(mine.depth) &&
+        (mine.least_issued < 0 || ahead.issued < mine.least_issued)) {
+        mine.least_issued = ahead.issued;
     }
-    if (reach == static_cast<std::size_t>(depth_) &&
-        (least_issued_ < 0 || issued < least_issued_)) {
-        least_issued_ = issued;
-    }
-    if (now.gathered && depth_ > 0 && now.use > 0 && index > 0 &&
+    if (now.gathered && depth_ > 0 && index > 0 &&
         now.gather_sequence < history_[index - 1].compute_sequence) {
-        ++sums_.ahead_gathers;
+        ++mine.sums.ahead_gathers;
     }
     const std::int64_t length = now.compute_end - now.compute_begin;
-    // Where nothing need be ahead although the run has a depth, nothing can be expected to begin.
-    const bool expects = reach > 0 || depth_ == 0;
-    if (gather_follows && now.has_tokens && expects && left >= std::max(depth_, 1) &&
+    // Where nothing need be ahead although there is a depth, nothing can be expected to begin.
+    const bool expects = must > 0 || mine.depth == 0;
+    if (ahead.gather_follows && now.has_tokens && expects && left >= std::max(mine.depth, 1) &&
         length >= judged_compute_ns_) {
-        ++sums_.judged;
-        begun_uses_ += begun >= 1 ? 1 : 0;
-        begun_.add(static_cast<double>(begun));
-        compute_.add(seconds(length));
+        ++mine.sums.judged;
+        mine.begun_uses += ahead.begun >= 1 ? 1 : 0;
+        mine.begun.add(static_cast<double>(ahead.begun));
+        mine.compute.add(seconds(length));
     }
 }
 
-PrefetchFigures Witness::figures() const {
-    PrefetchFigures f = sums_;
-    f.requested = depth_;
-    f.order_wrong = moves_ && !wrong_.empty();
-    f.issued_ahead = std::max<std::int64_t>(least_issued_, 0);
-    f.begun_ahead = begun_.quantile(0.5);
+PrefetchFigures Witness::figures(Direction direction) const {
+    const Side& mine = side(direction);
+    PrefetchFigures f = mine.sums;
+    f.requested = mine.depth;
+    f.order_wrong = moves_ && !mine.wrong.empty();
+    f.issued_ahead = std::max<std::int64_t>(mine.least_issued, 0);
+    f.begun_ahead = mine.begun.quantile(0.5);
     f.begun_share =
-        f.judged > 0 ? static_cast<double>(begun_uses_) / static_cast<double>(f.judged) : 0;
-    f.late_median_s = late_.quantile(0.5);
-    f.late_p95_s = late_.quantile(0.95);
+        f.judged > 0 ? static_cast<double>(mine.begun_uses) / static_cast<double>(f.judged) : 0;
+    f.late_median_s = mine.late.quantile(0.5);
+    f.late_p95_s = mine.late.quantile(0.95);
     const auto say = [&f](Verdict verdict, std::string reason) {
         f.verdict = verdict;
         f.reason = std::move(reason);
     };
-    if (!moves_) {
+    if (!moves_ || (mine.wrong.empty() && f.gathers == 0)) {
         say(Verdict::inert, "nothing is gathered");
-    } else if (!wrong_.empty()) {
-        say(Verdict::not_observed, wrong_);
+    } else if (!mine.wrong.empty()) {
+        say(Verdict::not_observed, mine.wrong);
     } else if (f.judged < 8) {
         say(Verdict::issued, "the order is right; " + std::to_string(f.judged) +
                                  " uses are long enough for the clock, 8 are needed");
-    } else if (depth_ > 0 && 2 * begun_uses_ < f.judged) {
+    } else if (mine.depth > 0 && 2 * mine.begun_uses < f.judged) {
         say(Verdict::not_observed,
             "at fewer than half of the judged uses a later gather had begun");
-    } else if (depth_ == 0 && begun_uses_ > 0) {
+    } else if (mine.depth == 0 && mine.begun_uses > 0) {
         say(Verdict::not_observed, "a gather began before the compute before it had ended");
-    } else if (f.late_median_s > compute_.quantile(0.5) / 2) {
+    } else if (f.late_median_s > mine.compute.quantile(0.5) / 2) {
         say(Verdict::not_observed,
             "gathers begin late: median lateness exceeds half the median compute");
     } else {

@@ -88,9 +88,7 @@ base::Bytes Scene::bytes(const model::ModelConfig& config, Elements tokens, Elem
 }
 
 schedule::SourceOptions Scene::source_options(int depth, int passes) const {
-    return {.uses = chain_.unit_order(),
-            .passes = passes,
-            .depth = depth,
+    return {.plan = schedule::forward_plan(chain_.unit_order(), passes, depth),
             .judged_compute_ns = 20'000, // as the CUDA backend judges
             .timeline_passes = passes};
 }

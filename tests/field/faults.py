@@ -130,6 +130,15 @@ def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     raise AssertionError(f"{what}: not within {seconds} s")
 
 
+def loads_products(pid: int) -> bool:
+    """Whether the process has a library of matrix products open."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+    return any(name in maps for name in ("libdnnl", "libopenblas", "libblis"))
+
+
 class Job:
     """A job that runs beside the test: job = Job(folder, deck, ranks); job.kill(1); job.end(15)."""
 
@@ -169,6 +178,13 @@ class Job:
         """Waits until every rank is a process, and remembers which."""
         until(lambda: len(self.ranks()) == self.size, 20, "all ranks started")
         self.pids = self.ranks()
+
+    def starting(self) -> None:
+        """Waits until every rank is past MPI_Init, where the launcher itself may hang on a death:
+        product libraries are loaded when the ranks have agreed on one.
+        """
+        self.all_there()
+        until(lambda: all(loads_products(pid) for pid in self.pids.values()), 20, "ranks start up")
 
     def scored(self) -> None:
         """Waits until the ranks compute and some scores are in the file."""

@@ -60,10 +60,10 @@ def bare(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run([PROGRAM, *words], env={}, capture_output=True, text=True, timeout=60)
 
 
-def template_keys() -> dict[str, str]:
-    """Every key of the job score and its default, as --template prints them."""
+def template_keys(job: str = "score") -> dict[str, str]:
+    """Every key of the job and its default, as --template prints them."""
     keys, section = {}, ""
-    for line in bare("--template", "score").stdout.splitlines():
+    for line in bare("--template", job).stdout.splitlines():
         if line.startswith("["):
             section = line.strip("[]")
         elif line and not line.startswith("#"):

@@ -130,7 +130,7 @@ def test_e4_killed_rank_ends_the_job_while_weights_are_shared(job, inputs):
 
 def test_e4_rank_killed_at_start_up_ends_the_job(job, inputs):
     running = job(slow_gathers(inputs))
-    running.all_there()
+    running.starting()
     running.send(1, signal.SIGKILL)
     running.end(15)
     assert running.process.returncode != 0

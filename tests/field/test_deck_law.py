@@ -30,7 +30,7 @@ FAULTS = {
     "unknown_key": (
         "forward_prefetch = 1\nprefetch_dept = 1",
         9,
-        ("unknown key fsdp.prefetch_dept", "did you mean fsdp.forward_prefetch?"),
+        ("unknown key fsdp.prefetch_dept", "did you mean fsdp.forward_prefetch or"),
     ),
     "wrong_section": (
         "transport = mpi",
@@ -90,18 +90,77 @@ def test_t05_key_before_any_section_is_refused_with_the_section_it_needs(run):
     assert message.startswith(f"{result.deck}:1: ")
 
 
-def test_a7_training_key_is_unknown_to_a_score_deck(run):
-    result = run(DECK + "[train]\nlearning_rate = 1e-3\n", ranks=4, expect=None)
-    assert refusal(result, "unknown section [train]").startswith(f"{result.deck}:11: ")
-    result = run.words(["--check", result.deck, "--train.learning_rate=1e-3"])
-    assert "command line: unknown key train.learning_rate" in refusal(result, lines_said=2)
+def test_a7_training_key_in_a_score_deck_is_told_before_the_job_and_recorded(run, ab):
+    result = run(ab | {"train.learning_rate": "1e-3"}, ranks=2)
+    told = result.stdout.splitlines()
+    notes = [i for i, line in enumerate(told) if "train.learning_rate" in line]
+    table = next(i for i, line in enumerate(told) if line.startswith("----"))
+    assert notes and notes[0] < table
+    assert told[notes[0]].startswith(f"note: {result.deck}:")
+    assert told[notes[0]].endswith("train.learning_rate = 1e-3 is inert: key of job train")
+    row = result.key("train.learning_rate")
+    assert (row["value"], row["origin"], row["state"]) == ("1e-3", "deck", "inert")
+    assert row["reason"] == "key of job train" and row["observed"] == ""
+    checked = run.words(["--check", result.deck, "--output.file=other.h5"])
+    assert "train.learning_rate = 1e-3 is inert: key of job train" in checked.stdout
+
+
+def test_a7_training_key_in_a_strict_score_deck_is_refused_with_its_place(run, ab):
+    changes = {"train.learning_rate": "1e-3", "job.strict": True}
+    result = run(ab | changes, ranks=4, expect=None)
+    said = refusal(result, "job.strict = true", lines_said=2).splitlines()
+    assert said[1].startswith(f"{result.deck}:")
+    assert said[1].endswith("train.learning_rate = 1e-3 is inert: key of job train")
+
+
+def test_t05_training_key_of_the_wrong_type_is_refused_in_a_score_deck_too(run):
+    result = run(DECK + "[train]\nlearning_rate = fast\n", ranks=4, expect=None)
+    message = refusal(result, "train.learning_rate takes a number", '"fast"')
+    assert message.startswith(f"{result.deck}:12: ")
+
+
+TRAINING = """[job]
+name = train
+[model]
+weights = absent-weights.h5
+[data]
+tokens = absent-tokens.h5
+[train]
+steps = 2
+learning_rate = 1e-3
+[output]
+file = results.h5
+"""
+# What takes the place of a line, and what is said.
+TRAINING_FAULTS = {
+    "misspelt": ("steps = 2", "stpes = 2", ":8: unknown key train.stpes (did you mean train.steps"),
+    "missing": ("steps = 2", "", ": train.steps is required and not given"),
+    "out_of_range": ("steps = 2", "steps = 0", ":8: train.steps is out of range"),
+    "unit": ("steps = 2", "steps = 2 parsecs", ":8: train.steps takes a whole number, 1 or more"),
+    "wrong_section": ("steps = 2", "steps = 2\nkeep = 3", ":9: unknown key train.keep (wrong"),
+    "no_model": ("weights = absent-weights.h5", "", ": train needs model.weights"),
+    "two_models": (
+        "[data]",
+        "config = absent.json\n[data]",
+        ":5: model.config = absent.json does not go with model.weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", TRAINING_FAULTS)
+def test_t05_fault_of_a_training_deck_is_told_once(fault, run, tmp_path):
+    old, new, said = TRAINING_FAULTS[fault]
+    (tmp_path / "train.deck").write_text(TRAINING.replace(old, new, 1))
+    message = refusal(run.words(["--check", "train.deck"]))
+    assert message.startswith(f"train.deck{said}")
+    assert only_the_deck_is_left(tmp_path)
 
 
 # Words of the command line and what is said of them.
 WORDS = {
     "unknown_key": (
         "--fsdp.prefetch_dept=1",
-        ("unknown key fsdp.prefetch_dept", "forward_prefetch?"),
+        ("unknown key fsdp.prefetch_dept", "forward_prefetch or"),
     ),
     "wrong_section": ("--fsdp.transport=mpi", ("fsdp.transport", "comm.transport?")),
     "unknown_section": (
@@ -245,8 +304,12 @@ def test_version_names_all_that_the_program_is_made_of():
 
 
 def test_template_and_help_tell_of_the_same_keys():
-    keys = list(template_keys())
-    assert keys == help_keys() and len(keys) == len(set(keys)) > 20
+    keys = help_keys()
+    assert len(keys) == len(set(keys)) > 40
+    templates = {job: list(template_keys(job)) for job in ("score", "train")}
+    for job, own in templates.items():  # Each in the order of the table.
+        assert own == [key for key in keys if key in own] and "job.name" in own, job
+    assert set(keys) == set().union(*templates.values())
     for key in keys:
         section = bare("--help", key.split(".")[0]).stdout
         assert f"{key}\n" in section and f"{key}\n" in bare("--help", key).stdout
@@ -262,8 +325,10 @@ def test_t05_good_deck_accounts_for_every_key_with_its_value_and_origin(run, ab)
     result.path = result.deck.parent / "out.h5"
     rows = result.rows("/provenance/deck", "key")
     defaults = template_keys()
-    assert list(result.table("/provenance/deck")["key"]) == list(defaults)
-    expected = {key: (value, "deck") for key, value in defaults.items()}
+    others = template_keys("train") | defaults  # A required key of another job has no default.
+    assert list(result.table("/provenance/deck")["key"]) == help_keys()
+    expected = {key: (value, "default") for key, value in others.items()}
+    expected |= {key: (value, "deck") for key, value in defaults.items()}
     expected |= {
         "model.weights": (str(ab["model.weights"]), "deck"),
         "data.tokens": (str(ab["data.tokens"]), "deck"),
@@ -274,8 +339,9 @@ def test_t05_good_deck_accounts_for_every_key_with_its_value_and_origin(run, ab)
     assert {key: (row["value"], row["origin"]) for key, row in rows.items()} == expected
     for key, row in rows.items():
         required = key in ("job.name", "model.weights", "data.tokens", "output.file")
-        assert row["default"] == ("" if required else defaults[key])
+        assert row["default"] == ("" if required else others[key])
         assert row["state"] in ("honoured", "inert"), key
+        assert key in defaults or row["reason"] == "key of job train", key
         assert row["observed"] if row["state"] == "honoured" else row["reason"], key
     assert result.read("/provenance/deck_text") == template
 

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import pytest
 from run_foregather import Result
-from said import lines, prefetch, refusal, template_keys
+from said import help_keys, lines, prefetch, refusal, template_keys
 
 WEIGHT_BYTES = 976  # Of F-BG's tensors, in float32.
 
@@ -217,8 +217,29 @@ PROBES = {
 }
 
 
+# Keys that act in training runs alone.
+TRAINING = """
+model.config model.init_seed
+fsdp.backward_prefetch fsdp.reshard_after_forward fsdp.reduce_dtype
+train.steps train.learning_rate train.schedule train.warmup_steps train.min_learning_rate
+train.beta1 train.beta2 train.epsilon train.weight_decay train.decay train.gradient_clip_norm
+train.accumulate train.batch_documents train.recompute train.seed train.shuffle
+train.max_bad_steps train.evaluate train.evaluate_every
+checkpoint.directory checkpoint.every checkpoint.keep checkpoint.resume checkpoint.load_optimizer
+""".split()
+
+
 def test_a4_every_key_of_the_table_has_a_probe():
-    assert set(PROBES) == set(template_keys())
+    score, train = template_keys("score"), template_keys("train")
+    assert set(PROBES) == set(score)
+    assert set(TRAINING) == set(train) - set(score) and len(TRAINING) == len(set(TRAINING))
+    assert set(PROBES) | set(TRAINING) == set(help_keys())
+
+
+@pytest.mark.parametrize("key", TRAINING)
+def test_a7_training_key_is_inert_in_a_score_run(key, ordinary):
+    row = ordinary.key(key)
+    assert (row["state"], row["reason"], row["observed"]) == ("inert", "key of job train", "")
 
 
 @pytest.mark.parametrize("key", PROBES)

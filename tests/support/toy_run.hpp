@@ -103,7 +103,8 @@ struct ToyOptions {
 };
 
 inline schedule::SourceOptions source_options(const ToyModel& model, const ToyOptions& options) {
-    return {model.uses, options.passes, options.depth, options.judged_compute_ns, options.passes};
+    return {schedule::forward_plan(model.uses, options.passes, options.depth),
+            options.judged_compute_ns, options.passes};
 }
 
 // Runs all passes over a source the way a job does: two passes in flight at most, the results of a

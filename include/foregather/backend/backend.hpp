@@ -42,6 +42,12 @@ public:
     // Over the shard group. Collective; blocks.
     virtual std::unique_ptr<comm::Communicator>
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
+    // Of gradients: over the shard group, beside the gathers, and over the ranks that hold the same
+    // part in each replica. Collective over these; blocks.
+    virtual std::unique_ptr<comm::Communicator>
+    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
+    virtual std::unique_ptr<comm::Communicator>
+    replica_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
     // The shortest compute by which the verdict on the prefetch judges.
     virtual std::int64_t judged_compute_ns() const = 0;
 

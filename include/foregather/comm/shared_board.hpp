@@ -21,6 +21,8 @@ public:
     // What this rank wrote to its part of the unit before is visible to whoever waits for the
     // epoch.
     void post(base::UnitId unit, std::uint64_t epoch);
+    // The same once all that is on the host stream before is done. This object must outlive that.
+    void post(base::UnitId unit, std::uint64_t epoch, device::Stream& stream);
     // Enqueues on a host stream: what follows starts once all ranks have posted the epoch or a
     // later one. `what` names the unit in messages. This object must outlive the wait.
     void wait(base::UnitId unit, std::uint64_t epoch, const std::string& what,

@@ -28,13 +28,18 @@ struct KeyInfo {
     std::string unit;         // "units"; empty where the value has none
     std::string jobs;         // "all" or the jobs, space between
     std::string default_text; // as a deck would hold it; empty: an empty string, or required
-    bool required = false;
+    std::string required_by;  // "all" its jobs, or those of them that cannot do without it
     Mark mark = Mark::free;
     std::string help;
+
+    bool serves(std::string_view job) const;
+    bool is_required_by(std::string_view job) const;
 };
 
 // Every key of this build, in table order.
 const std::vector<KeyInfo>& known_keys();
+// One of them. Throws base::Error(failed) on any other key.
+const KeyInfo& known_key(std::string_view key);
 
 // One key of one run: what was given, where, and what it became.
 struct Setting {
@@ -70,8 +75,8 @@ public:
     const std::vector<Setting>& settings() const { return settings_; }
     // The deck as it was handed over, byte for byte.
     const std::string& text() const { return text_; }
-    // A deck that can be run again: every key with its value (variables expanded) and, as a
-    // comment, its origin. Parsed again it yields equal sections.
+    // A deck that can be run again: every key of the job, and what else was given, with its value
+    // (variables expanded) and, as a comment, its origin. Parsed again it yields equal sections.
     std::string effective_text() const;
     // The plain form of a value: equal for values that mean the same. Throws on an unknown key.
     std::string plain(std::string_view key) const;

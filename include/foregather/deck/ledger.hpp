@@ -15,7 +15,7 @@ namespace foregather::deck {
 
 class Ledger {
 public:
-    // Copies what it needs of the deck.
+    // Copies what it needs of the deck. Keys of other jobs are inert from the start.
     explicit Ledger(const Deck& deck);
 
     // The four verdicts. Each throws base::Error(failed) on an unknown key and on a key that

@@ -46,13 +46,15 @@ public:
     MPI_Comm shard_node() const { return shard_node_.handle(); }
     // Does a shard group span nodes, with several of its ranks on one? The same answer everywhere.
     bool shard_shares_nodes() const { return shard_shares_nodes_; }
+    // The ranks that hold the same parts as this one, one of each replica, in order.
+    MPI_Comm replica_peers() const { return replica_peers_.handle(); }
     const std::vector<RankPlace>& places() const { return places_; }
 
 private:
     void find_nodes();
     void cut_groups(int shard, const std::string& shard_key);
 
-    Comm world_, local_, shard_, shard_node_;
+    Comm world_, local_, shard_, shard_node_, replica_peers_;
     int rank_ = 0, size_ = 1, node_ = 0, nodes_ = 1, local_rank_ = 0, local_size_ = 1;
     int node_cores_ = 1, shard_rank_ = 0, shard_size_ = 1;
     bool shard_on_one_node_ = true, shard_shares_nodes_ = false;

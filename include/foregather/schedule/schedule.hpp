@@ -40,6 +40,9 @@ struct Plan {
     bool reshard_after_forward = true;
 };
 
+// Forward uses of these units, no optimizer.
+Plan forward_plan(const std::vector<base::UnitId>& uses, std::int64_t passes, int depth);
+
 struct Step {
     enum class Kind { gather, compute };
     Kind kind = Kind::compute;
@@ -74,14 +77,19 @@ struct Gradient {
 // gather for the first of the next. Weights of the optimizer step before are of no use to the next:
 // a unit may be in two slots for a while, the older being the first to go.
 //
+// Gathers for the next optimizer step are yielded as early as any, but whoever plays the steps must
+// hold back those that begin it until the optimizer has updated their unit: so no use of a step can
+// have been gathered for when a use of the step before is computed.
+//
 // Where a unit has a slot of its own that must be kept for the optimizer step, uses gather for no
 // use of the next step: its slot may still be read.
 class Schedule {
 public:
     // A depth above distinct gathered units - 1 is clamped: more can never be in flight. That of a
-    // direction without uses is 0. Throws on a negative number of passes per optimizer step.
+    // direction without uses is 0. Throws on ends of optimizer steps that are not ascending numbers
+    // of passes up to that of the run.
     explicit Schedule(Plan plan);
-    // Forward uses of these units, no optimizer.
+    // Of forward_plan().
     Schedule(const std::vector<base::UnitId>& uses, std::int64_t passes, int depth);
 
     // The next step; false when the run is over.
@@ -101,10 +109,10 @@ public:
     // The optimizer runs after this use.
     bool ends_step(std::int64_t use) const;
     // Later uses that must have been gathered for when compute `use` is issued: its direction's
-    // depth, or the uses that are left.
-    std::int64_t issued_ahead(std::int64_t use) const { return own_reach(use) - use; }
-    // The last use that may have been gathered for then: a deeper direction just left may have
-    // reached further.
+    // depth, or the uses that are left of the optimizer step.
+    std::int64_t issued_ahead(std::int64_t use) const;
+    // The last use that may have been gathered for then, in the same optimizer step: a deeper
+    // direction just left may have reached further.
     std::int64_t reach(std::int64_t use) const;
     Gradient gradient_of(std::int64_t use) const;
 

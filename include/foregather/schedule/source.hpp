@@ -3,6 +3,8 @@
 // a window that ranks of a node share. All keep the same record of what they did.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,18 +22,30 @@
 namespace foregather::schedule {
 
 struct SourceOptions {
-    std::vector<base::UnitId> uses; // of one pass
-    std::int64_t passes = 0;
-    int depth = 1;                      // as the deck asks; clamped by the schedule
+    Plan plan;
     std::int64_t judged_compute_ns = 0; // shortest compute that the verdict judges
     std::int64_t timeline_passes = 0;   // spans kept; 0 = none
 };
 
 // Times every use with events and feeds the witness. At most two passes may be uncollected.
+//
+// A run may be cut into segments: each is a plan of its own, of the same passes and depths.
 class TimedSource : public shard::WeightSource {
 public:
+    // A use that needs no weights is given none: an empty slab.
     base::ConstSlab acquire(base::UnitId unit, device::Stream& compute) final;
     void release(base::UnitId unit, device::Stream& compute) final;
+
+    // The next `passes` passes; step_ends as in Plan, counted from here. All passes of the segment
+    // before must be collected, and its optimizer be enqueued. Numbers of passes and uses, figures
+    // and spans go on; no slot holds anything. The first acquire() makes gathers wait for all that
+    // was enqueued on `compute` before. The constructor begins a segment if its plan has passes.
+    void begin_segment(std::int64_t passes, std::vector<std::int64_t> step_ends = {});
+    // After the last use of an optimizer step: the optimizer of the unit, or nothing where the step
+    // is left out, has been enqueued on `compute`, which is the stream of the uses. Once for each
+    // unit that any use is of, in the order of first use, the same on every rank; passes of the
+    // step before that must be collected. Lets the gathers go that wait for it.
+    void updated(base::UnitId unit, device::Stream& compute);
 
     // Before the uses of a pass; has_tokens: will this rank compute anything in it?
     void begin_pass(bool has_tokens);
@@ -39,9 +53,13 @@ public:
     // of passes. Does not block.
     void collect_pass();
 
-    PrefetchFigures figures() const { return witness_.figures(); }
+    PrefetchFigures figures(Direction direction = Direction::forward) const {
+        return witness_.figures(direction);
+    }
     std::vector<Span> spans() const { return spans_.all(); }
-    int depth() const { return depth_; }
+    int depth(Direction direction = Direction::forward) const {
+        return moves_ ? schedule_.depth(direction) : 0;
+    }
 
     // Gathers enqueued, uses that waited for one, and slots given back: equal at the end of a run.
     std::int64_t issued() const { return issued_; }
@@ -61,14 +79,20 @@ protected:
         UseRecord record;
         Events gather, compute;
         const Events* slot_used = nullptr; // the compute that last used the slot before this gather
-        std::int64_t part_number = 0;      // of the copy that brought this gather's part
+        const device::Event* updated = nullptr; // what else the gather waited for
+        std::int64_t part_number = 0;           // of the copy that brought this gather's part
     };
 
-    TimedSource(const SourceOptions& options, device::Device& device, int depth, bool moves);
+    // moves: are weights gathered? Begins no segment.
+    TimedSource(const SourceOptions& options, device::Device& device, bool moves);
 
+    // A segment begins: schedule() is at its start.
+    virtual void start() = 0;
     // Makes the weights of the use's unit available on `compute`, and fills the record's gather
     // part.
     virtual base::ConstSlab fetch(Entry& entry, device::Stream& compute) = 0;
+    // steps: optimizer steps of the segment whose passes are enqueued.
+    virtual void take_update(base::UnitId unit, std::int64_t steps, device::Stream& compute) = 0;
 
     // When what a gather that is done read was there; 0: always.
     virtual std::int64_t part_there_ns(const Entry&) { return 0; }
@@ -77,35 +101,41 @@ protected:
 
     void add_span(const Span& span) { spans_.add(span); }
     std::int64_t pass() const { return pass_; }
-    Entry& entry(std::int64_t use);
+    Entry& entry(std::int64_t use); // by its number in the run
     std::int64_t next_sequence() { return sequence_++; }
     device::Device& device() { return device_; }
-    const std::vector<base::UnitId>& uses() const { return uses_; }
+    Schedule& schedule() { return schedule_; } // of the segment
+    const Schedule& schedule() const { return schedule_; }
+    std::int64_t in_segment(std::int64_t use) const { return use - segment_begin_; }
+    std::int64_t in_run(std::int64_t use) const { return use + segment_begin_; }
 
     std::int64_t issued_ = 0, waited_ = 0;
     base::Bytes own_bytes_;
 
 private:
     void collect(Entry& entry);
+    void add_spans(const UseRecord& record);
 
     device::Device& device_;
-    std::vector<base::UnitId> uses_;
-    std::int64_t passes_;
-    int depth_;
+    Plan plan_;
+    Schedule schedule_;
+    bool moves_;
     Witness witness_;
     SpanStore spans_;
     std::vector<Entry> ring_;
     std::vector<bool> tokens_in_pass_; // of the passes in the ring
     std::int64_t sequence_ = 1;
-    std::int64_t use_ = 0;       // next to acquire
-    std::int64_t pass_ = -1;     // of that use
-    std::int64_t collected_ = 0; // uses read off
-    UseRecord previous_;         // the last one read off
+    std::int64_t use_ = 0;                             // next to acquire
+    std::int64_t pass_ = -1;                           // of that use
+    std::int64_t collected_ = 0;                       // uses read off
+    std::int64_t segment_begin_ = 0, segment_end_ = 0; // uses
+    UseRecord previous_;                               // the last one read off
     bool acquired_ = false;
 };
 
 // Runs a Schedule: gathers on a stream of its own, into depth + 1 slots. This is where the gather
-// of use i + depth is enqueued, before compute i.
+// of use i + depth is enqueued, before compute i. Those that need what the optimizer is to write
+// are held back until it has been enqueued for their unit.
 class Prefetcher final : public TimedSource {
 public:
     // Where this rank's part of each unit lies, and memory for the slots:
@@ -122,15 +152,35 @@ public:
                const shard::ArenaPlan& plan, GatherMemory memory, comm::Communicator& communicator,
                device::Device& device, device::Stream& gather);
 
-    int slots() const override { return schedule_.slots(); }
+    int slots() const override { return schedule().slots(); }
     base::Bytes slot_bytes() const override;
     std::int64_t freed() const override;
 
 private:
+    struct Slot {
+        base::UnitId unit = -1;
+        std::int64_t optimizer_step = 0;
+        std::int64_t gathered_for = -1; // the use whose entry holds the gather's events
+        std::int64_t sequence = 0;
+        std::int64_t last_use = -1; // the latest use that computed from it
+    };
+    struct Update { // of a unit, in the segment
+        std::int64_t steps = 0;
+        // Of the optimizer, by turns: one may be read when the other is recorded.
+        std::array<std::unique_ptr<device::Event>, 2> events;
+    };
+
+    void start() override;
     base::ConstSlab fetch(Entry& entry, device::Stream& compute) override;
+    void take_update(base::UnitId unit, std::int64_t steps, device::Stream& compute) override;
     std::int64_t part_there_ns(const Entry& entry) override;
     void collect_others(std::int64_t pass) override;
+    void wait_for_segment(device::Stream& compute);
+    bool may_gather(const Step& step) const;
     void gather(const Step& step);
+    // What a gather must wait for beside its slot, or nullptr.
+    const device::Event* weights_of(const Step& step) const;
+    StagedParts::Asked asked();
     base::Slab slot_memory(int slot, base::Elements n) const;
 
     const std::vector<shard::UnitSpec>& units_;
@@ -138,14 +188,11 @@ private:
     GatherMemory memory_;
     comm::Communicator& communicator_;
     device::Stream& gather_stream_;
-    Schedule schedule_;
-    struct Slot {
-        base::UnitId unit = -1;
-        std::int64_t gathered_for = -1; // the use whose entry holds the gather's events
-        std::int64_t sequence = 0;
-        std::int64_t last_use = -1; // the latest use that computed from it
-    };
     std::vector<Slot> slots_;
+    std::vector<Update> updates_;                  // by unit
+    std::deque<Step> held_;                        // gathers that are due but for the optimizer
+    std::unique_ptr<device::Event> segment_began_; // on the compute stream
+    bool began_ = false;
     std::unique_ptr<StagedParts> staged_; // where there are stages
     std::int64_t evicted_ = 0;
 };
@@ -155,17 +202,22 @@ private:
 class InPlaceSource final : public TimedSource {
 public:
     // arena [plan.whole_elements]. ready(unit, stream) enqueues a wait until the unit's parts are
-    // there; may be empty when they are already.
+    // there: at the unit's first use in a segment, and after each updated(). updated(unit, stream)
+    // is called by updated(), to tell others once the stream has come so far. Both may be empty.
     using Ready = std::function<void(base::UnitId, device::Stream&)>;
+    using Updated = std::function<void(base::UnitId, device::Stream&)>;
     InPlaceSource(const SourceOptions& options, const shard::ArenaPlan& plan, base::ConstSlab arena,
-                  device::Device& device, Ready ready);
+                  device::Device& device, Ready ready, Updated updated = {});
 
 private:
+    void start() override;
     base::ConstSlab fetch(Entry& entry, device::Stream& compute) override;
+    void take_update(base::UnitId unit, std::int64_t steps, device::Stream& compute) override;
 
     const shard::ArenaPlan& plan_;
     base::ConstSlab arena_;
     Ready ready_;
+    Updated updated_;
     std::vector<bool> seen_;
 };
 

@@ -26,14 +26,25 @@ public:
     };
     // `schedule` is at its start, where this keeps a place of its own. All memory and streams must
     // outlive this object.
-    StagedParts(Schedule schedule, Part part, const Stages& stages, device::Device& device);
+    StagedParts(const Schedule& schedule, Part part, const Stages& stages, device::Device& device);
+    // The gathers of another run follow. All copies before must be collected.
+    void begin_segment(const Schedule& schedule);
 
+    // What the executor knows of the gathers to come.
+    struct Asked {
+        std::int64_t pass = 0;                       // in which this happens
+        std::function<std::int64_t()> next_sequence; // numbers what is enqueued
+        // Has the optimizer been enqueued that the part is to come from? And the event of it that
+        // the copy must wait for, or nullptr.
+        std::function<bool(const Step&)> may_read;
+        std::function<const device::Event*(const Step&)> written;
+    };
     // Before the next gather is enqueued on `gather`: enqueues the copies that are missing, up to
-    // that of the gather after it, and makes the gather wait for its own. Returns where the part
-    // will be then. pass: in which this happens. next_sequence() numbers what is enqueued.
-    base::ConstSlab take(const Step& step, std::int64_t pass,
-                         const std::function<std::int64_t()>& next_sequence,
-                         device::Stream& gather);
+    // that of the gather after it if its part may be read, and makes the gather wait for its own.
+    // Returns where the part will be then.
+    base::ConstSlab take(const Step& step, const Asked& asked, device::Stream& gather);
+    // Enqueues the copies that take() would.
+    void bring(const Asked& asked);
     // After that gather has been enqueued: its stage is free when it is done.
     void given_back(device::Stream& gather);
 
@@ -56,11 +67,14 @@ private:
     Copy& copy(std::int64_t number) {
         return copies_[static_cast<std::size_t>(number) % copies_.size()];
     }
+    void look_for_next();
     base::Slab stage(std::int64_t number, base::Elements n) const;
-    bool bring_next(std::int64_t pass, const std::function<std::int64_t()>& next_sequence);
+    void bring_next(const Asked& asked);
     void read(Copy& copy);
 
-    Schedule ahead_; // at the next gather to copy for
+    Schedule ahead_; // behind next_
+    Step next_;      // the next gather to copy for
+    bool more_ = false;
     Part part_;
     Stages stages_;
     device::Device& device_;

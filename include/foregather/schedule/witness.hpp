@@ -3,12 +3,14 @@
 // exposed, overlapped, and the verdict. It is fed one use at a time and holds a bounded history.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <string>
 #include <vector>
 
 #include <foregather/base/types.hpp>
+#include <foregather/schedule/schedule.hpp>
 
 namespace foregather::schedule {
 
@@ -18,7 +20,8 @@ struct UseRecord {
     std::int64_t use = 0;
     std::int64_t pass = 0;
     base::UnitId unit = 0;
-    int slot = -1;          // -1: resident, no slots
+    Direction direction = Direction::forward;
+    int slot = -1;          // -1: resident, no slots, or no weights needed
     bool gathered = false;  // a gather was issued for this use; else its unit was there already
     bool has_tokens = true; // this rank computed something in this pass
     base::Bytes received;   // by this use's gather
@@ -26,23 +29,25 @@ struct UseRecord {
         0; // of the gather that brought the unit, maybe for an earlier use
     std::int64_t compute_sequence = 0;
     std::int64_t gather_issued = 0, gather_begin = 0, gather_end = 0;
-    // When the slot's last use before this gather had ended, and its part had been brought up.
+    // When the slot's last use before this gather had ended, its part had been brought up, and the
+    // optimizer had updated it.
     std::int64_t slot_free = 0;
     std::int64_t compute_issued = 0, compute_begin = 0, compute_end = 0;
     // Later uses that must have been gathered for before this compute was issued, and that may have
-    // been: where the schedule's depth is not the same everywhere. -1: the run's depth, or the uses
-    // that are left; as many as must.
+    // been: where the schedule's depth is not the same everywhere. -1: the direction's depth, or
+    // the uses that are left; as many as must.
     std::int64_t must_ahead = -1, may_ahead = -1;
 };
 
 enum class Verdict { inert, issued, observed, not_observed };
 std::string name_of(Verdict verdict);
 
+// Of the uses of one direction, and of the gathers that served them.
 struct PrefetchFigures {
     Verdict verdict = Verdict::inert;
     std::string reason;            // why, naming the use where one is wrong
     bool order_wrong = false;      // the order of issue, which is exact, was not as scheduled
-    int requested = 0;             // depth in force
+    int requested = 0;             // depth in force, of the direction
     std::int64_t issued_ahead = 0; // the least over all uses that had to have `requested`
     double begun_ahead = 0;        // median over judged uses
     double begun_share = 0;        // of judged uses, with at least one begun ahead
@@ -78,31 +83,46 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record);
 
 class Witness {
 public:
-    // depth: in force, the largest if it is not one; judged_compute_ns: shortest compute that is
-    // judged (2 ms on the host, 20 us on cuda); moves: false where nothing is gathered, and the
-    // verdict is `inert`.
-    Witness(int depth, std::int64_t total_uses, std::int64_t judged_compute_ns, bool moves);
+    // depths: in force, by direction; judged_compute_ns: shortest compute that is judged (2 ms on
+    // the host, 20 us on cuda); moves: false where nothing is gathered, and the verdict is `inert`.
+    Witness(std::array<int, 2> depths, std::int64_t judged_compute_ns, bool moves);
 
+    // The next `uses` uses are a run of their own: none of them is gathered for by those before,
+    // and all of them come.
+    void begin_segment(std::int64_t uses);
     void add(const UseRecord& record); // in the order of uses
 
-    PrefetchFigures figures() const; // after the last use
+    // After the last use of a segment.
+    PrefetchFigures figures(Direction direction = Direction::forward) const;
 
 private:
+    struct Side { // of one direction
+        int depth = 0;
+        PrefetchFigures sums;
+        std::int64_t least_issued = -1;
+        std::int64_t begun_uses = 0;
+        std::string wrong; // the first use whose order of issue was wrong
+        Samples begun, late, compute;
+    };
+    struct Ahead { // later uses, as seen from one
+        std::int64_t issued = 0, begun = 0;
+        bool gather_follows = false;
+        std::string wrong;
+    };
     void judge(std::size_t index);
+    Ahead look_ahead(std::size_t index, std::size_t must, std::size_t may) const;
     void overlap(const UseRecord& record);
+    Side& side(Direction d) { return sides_[static_cast<std::size_t>(d)]; }
+    const Side& side(Direction d) const { return sides_[static_cast<std::size_t>(d)]; }
 
-    int depth_;
-    std::int64_t total_uses_;
+    int depth_; // the larger one
     std::int64_t judged_compute_ns_;
     bool moves_;
-    std::deque<UseRecord> history_;
+    std::array<Side, 2> sides_;
+    std::deque<UseRecord> history_; // of the segment
+    std::int64_t segment_end_ = 0;  // its last use + 1
     std::int64_t judged_up_to_ = 0; // uses before this one have been judged
     std::int64_t last_gather_end_ = 0;
-    PrefetchFigures sums_;
-    std::int64_t least_issued_ = -1;
-    std::int64_t begun_uses_ = 0;
-    std::string wrong_; // the first use whose order of issue was wrong
-    Samples begun_, late_, compute_;
 };
 
 // The run's: the worst verdict of any rank that had documents.

@@ -33,6 +33,10 @@ void SharedBoard::post(base::UnitId unit, std::uint64_t epoch) {
     std::atomic_ref(*cell(rank_, unit)).store(epoch, std::memory_order_release);
 }
 
+void SharedBoard::post(base::UnitId unit, std::uint64_t epoch, device::Stream& stream) {
+    device::host_stream(stream).enqueue([this, unit, epoch] { post(unit, epoch); });
+}
+
 void SharedBoard::wait(base::UnitId unit, std::uint64_t epoch, const std::string& what,
                        device::Stream& stream) {
     device::host_stream(stream).enqueue([this, unit, epoch, what] { wait_now(unit, epoch, what); });

@@ -3,6 +3,7 @@
 // knows nothing of tensors: who decays is decided by the caller.
 #include "training.hpp"
 
+#include <array>
 #include <cmath>
 
 namespace foregather::kernels {
@@ -71,20 +72,19 @@ void HostTraining::do_sum_of_squares(ConstFloats x, Into into, View<double> sum,
 
 void HostTraining::do_add(ConstSlab x, Floats accumulator, Stream& stream) {
     require_computable(x, "add");
-    enqueue_rows(stream, x.n, entries_at_a_time,
-                 [=, this](Elements begin, Elements end, int thread) {
-                     float* to = accumulator.data();
-                     if (x.type == base::DType::f32) {
-                         lanes_.add_scaled(x.f32() + begin, 1.0F, to + begin, end - begin);
-                         return;
-                     }
-                     float* wide = scratch_of(thread);
-                     for (Elements first = begin; first < end; first += entries_widened) {
-                         const Elements n = std::min(entries_widened, end - first);
-                         lanes_.from_bf16(x.bf16() + first, wide, n);
-                         lanes_.add_scaled(wide, 1.0F, to + first, n);
-                     }
-                 });
+    enqueue_rows(stream, x.n, entries_at_a_time, [=, this](Elements begin, Elements end, int) {
+        float* to = accumulator.data();
+        if (x.type == base::DType::f32) {
+            lanes_.add_scaled(x.f32() + begin, 1.0F, to + begin, end - begin);
+            return;
+        }
+        std::array<float, entries_widened> wide;
+        for (Elements first = begin; first < end; first += entries_widened) {
+            const Elements n = std::min(entries_widened, end - first);
+            lanes_.from_bf16(x.bf16() + first, wide.data(), n);
+            lanes_.add_scaled(wide.data(), 1.0F, to + first, n);
+        }
+    });
 }
 
 void HostTraining::do_scale(Floats x, float factor, Stream& stream) {

@@ -85,8 +85,35 @@ TEST(Deck, WritesADeckThatCanBeRunAgain) {
     EXPECT_EQ(again.sections(), deck.sections());
     EXPECT_EQ(again.sections().comm.timeout_s, 6);
     for (const Setting& setting : again.settings()) {
-        EXPECT_EQ(setting.origin, "deck") << setting.key;
+        EXPECT_EQ(setting.origin == "deck", known_key(setting.key).serves("score")) << setting.key;
     }
+}
+
+TEST(Deck, KeepsKeysOfOtherJobsInTheDeckToRunAgainIfTheyWereGiven) {
+    const Deck deck = parsed(good_deck, {"--train.learning_rate=1e-4"});
+    EXPECT_EQ(deck.sections().train.learning_rate, 1e-4);
+    const std::string text = deck.effective_text();
+    EXPECT_NE(text.find("\n[train]\nlearning_rate = 1e-4  # command line\n\n[output]\n"),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(Deck::parse(text, "again.deck", {}, {}).sections(), deck.sections());
+    const Deck training = parsed(training_deck);
+    EXPECT_EQ(training.effective_text().find("[score]"), std::string::npos);
+    EXPECT_EQ(Deck::parse(training.effective_text(), "again.deck", {}, {}).sections(),
+              training.sections());
+}
+
+TEST(Deck, ListsKeysInTheOrderOfSections) {
+    std::string sections;
+    for (const KeyInfo& info : known_keys()) {
+        const std::string section = info.key.substr(0, info.key.find('.')) + " ";
+        if (sections.size() < section.size() ||
+            sections.substr(sections.size() - section.size()) != section) {
+            sections += section;
+        }
+    }
+    EXPECT_EQ(sections,
+              "job model data device mesh fsdp comm batch score train checkpoint output ");
 }
 
 TEST(Deck, TellsTheOriginOfEachValueInTheDeckToRunAgain) {

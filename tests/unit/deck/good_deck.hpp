@@ -23,6 +23,19 @@ inline const std::string good_deck = "[job]\n"
                                      "[batch]\n"
                                      "tokens = 512\n";
 
+// The required keys of a training run alone; eleven lines.
+inline const std::string training_deck = "[job]\n"
+                                         "name = train\n"
+                                         "[model]\n"
+                                         "weights = model.h5\n"
+                                         "[data]\n"
+                                         "tokens = tokens.h5\n"
+                                         "[train]\n"
+                                         "steps = 10\n"
+                                         "learning_rate = 1e-3\n"
+                                         "[output]\n"
+                                         "file = results.h5\n";
+
 inline Deck parsed(const std::string& text, const std::vector<std::string>& overrides = {},
                    const Variables& variables = {}) {
     return Deck::parse(text, "score.deck", overrides, variables);

@@ -51,9 +51,11 @@ TEST(DeckHelp, ShowsEveryKeyWithAllThatTheTableSays) {
         EXPECT_NE(flat.find("Jobs: " + info.jobs + " "), std::string::npos) << flat;
         EXPECT_EQ(flat.find("Unit: ") != std::string::npos, !info.unit.empty()) << flat;
         EXPECT_NE(flat.find(info.unit), std::string::npos) << flat;
-        const std::string shown = info.required               ? "none; must be given"
-                                  : info.default_text.empty() ? "empty"
-                                                              : info.default_text;
+        const std::string value = info.default_text.empty() ? "empty" : info.default_text;
+        const std::string shown = info.required_by == "all" ? "none; must be given"
+                                  : info.required_by.empty()
+                                      ? value
+                                      : value + "; must be given for " + info.required_by;
         EXPECT_NE(flat.find("Default: " + shown + " "), std::string::npos) << flat;
     }
 }
@@ -74,65 +76,94 @@ TEST(DeckHelp, TakesDashForUnderscore) {
 TEST(DeckHelp, FitsATerminal) {
     EXPECT_LE(widest(help_text("")), 90u);
     EXPECT_LE(widest(template_text("score")), 90u);
+    EXPECT_LE(widest(template_text("train")), 90u);
 }
 
 TEST(DeckHelp, RefusesAnUnknownTopicWithTheNearest) {
     EXPECT_EQ(refused_topic("fsdp.forward_prefech"),
               "there is no help on \"fsdp.forward_prefech\" (did you mean fsdp.forward_prefetch?)");
     EXPECT_EQ(refused_topic("fdsp"), "there is no help on \"fdsp\" (did you mean fsdp?)");
-    EXPECT_EQ(refused_topic("train"), "there is no help on \"train\" (sections: job, model, data, "
-                                      "device, mesh, fsdp, comm, batch, score, output)");
+    EXPECT_EQ(refused_topic("xyzzy"), "there is no help on \"xyzzy\" (sections: job, model, data, "
+                                      "device, mesh, fsdp, comm, batch, score, train, checkpoint, "
+                                      "output)");
     EXPECT_NE(refused_topic("fsdp."), "");
     EXPECT_NE(refused_topic("forward_prefetch"), "");
 }
 
-TEST(DeckTemplate, HasEveryKeyOfTheJobWithItsDefault) {
-    const std::string text = template_text("score");
+class DeckTemplate : public testing::TestWithParam<std::string> {
+protected:
+    // What the job's keys without a default are filled with.
+    std::vector<std::string> required() const {
+        std::vector<std::string> words = {"--data.tokens=tokens.h5", "--output.file=results.h5",
+                                          "--model.weights=model.h5"};
+        if (GetParam() == "train") {
+            words.insert(words.end(), {"--train.steps=10", "--train.learning_rate=1e-3"});
+        }
+        return words;
+    }
+};
+
+TEST_P(DeckTemplate, HasTheKeysOfTheJobWithTheirDefaultsAndNoOthers) {
+    const std::string text = template_text(GetParam());
+    std::string names;
     for (const KeyInfo& info : known_keys()) {
         const std::string name = info.key.substr(info.key.find('.') + 1);
-        const std::string value = info.key == "job.name" ? "score" : info.default_text;
+        const std::string value = info.key == "job.name" ? GetParam() : info.default_text;
         const std::string line = "\n" + name + " =" + (value.empty() ? "" : " " + value) + "\n";
-        EXPECT_NE(text.find(line), std::string::npos) << line;
-        EXPECT_NE(unwrapped(text).find(info.help), std::string::npos) << info.key;
+        const bool there = unwrapped(text).find(info.help + " Takes: ") != std::string::npos;
+        EXPECT_EQ(there, info.serves(GetParam())) << info.key;
+        if (there) {
+            EXPECT_NE(text.find(line), std::string::npos) << line;
+            names += name + " ";
+        }
     }
+    EXPECT_EQ(names.find("steps ") != std::string::npos, GetParam() == "train") << names;
 }
 
-TEST(DeckTemplate, IsADeckOfDefaultsOnceTheRequiredKeysAreFilled) {
-    std::string text = template_text("score");
-    for (const auto& [line, filled] : {std::pair{"\nweights =\n", "\nweights = model.h5\n"},
-                                       std::pair{"\ntokens =\n", "\ntokens = tokens.h5\n"},
-                                       std::pair{"\nfile =\n", "\nfile = results.h5\n"}}) {
+TEST_P(DeckTemplate, IsADeckOfDefaultsOnceTheRequiredKeysAreFilled) {
+    std::string text = template_text(GetParam());
+    for (const std::string& word : required()) { // "--data.tokens=tokens.h5"
+        const std::size_t dot = word.find('.'), equals = word.find('=');
+        const std::string name = word.substr(dot + 1, equals - dot - 1);
+        const std::string line = "\n" + name + " =\n";
         const std::size_t at = text.find(line);
         ASSERT_NE(at, std::string::npos) << line;
-        text.replace(at, std::string(line).size(), filled);
+        text.replace(at, line.size(), "\n" + name + " = " + word.substr(equals + 1) + "\n");
     }
-    Sections expected = parsed(good_deck).sections();
+    Sections expected = parsed(GetParam() == "train" ? training_deck : good_deck).sections();
     expected.batch.tokens = Sections{}.batch.tokens;
     const Deck deck = parsed(text);
     EXPECT_EQ(deck.sections(), expected);
     for (const Setting& setting : deck.settings()) {
-        EXPECT_EQ(setting.origin, "deck") << setting.key;
+        EXPECT_EQ(setting.origin == "deck", known_key(setting.key).serves(GetParam()))
+            << setting.key;
     }
 }
 
-TEST(DeckTemplate, AsksForTheRequiredKeysUntilTheyAreGiven) {
-    const std::string text = template_text("score");
-    const std::string said = refusal(text);
-    EXPECT_NE(said.find("model.weights needs a value\n"), std::string::npos);
-    EXPECT_NE(said.find("data.tokens needs a value\n"), std::string::npos);
-    EXPECT_NE(said.find("output.file needs a value"), std::string::npos);
-    EXPECT_EQ(refusal(text, {"--model.weights=m.h5", "--data.tokens=t.h5", "--output.file=r.h5"}),
-              "");
+TEST_P(DeckTemplate, AsksForTheRequiredKeysUntilTheyAreGiven) {
+    const std::string text = template_text(GetParam());
+    std::string said = refusal(text) + "\n";
+    for (const KeyInfo& info : known_keys()) {
+        const std::string line = ": " + info.key + " needs a value";
+        EXPECT_EQ(said.find(line) != std::string::npos,
+                  info.key != "job.name" && info.is_required_by(GetParam()))
+            << line << "\n"
+            << said;
+    }
+    EXPECT_EQ(refusal(text, required()), "");
 }
 
-TEST(DeckTemplate, RefusesAnUnknownJobWithTheList) {
-    for (const char* job : {"", "train", "Score", "scores"}) {
+INSTANTIATE_TEST_SUITE_P(Jobs, DeckTemplate, testing::Values("score", "train"),
+                         [](const auto& job) { return job.param; });
+
+TEST(DeckTemplates, RefuseAnUnknownJobWithTheList) {
+    for (const char* job : {"", "bench", "Score", "scores"}) {
         try {
             template_text(job);
             ADD_FAILURE() << "accepted " << job;
         } catch (const base::Error& error) {
             EXPECT_EQ(error.status(), base::Status::refused);
-            EXPECT_NE(std::string(error.what()).find("(jobs: score)"), std::string::npos);
+            EXPECT_NE(std::string(error.what()).find("(jobs: score, train)"), std::string::npos);
         }
     }
 }

@@ -15,6 +15,17 @@ namespace {
 
 using base::Status;
 
+// Of the job score.
+std::vector<std::string> own_keys() {
+    std::vector<std::string> keys;
+    for (const KeyInfo& info : known_keys()) {
+        if (info.serves("score")) {
+            keys.push_back(info.key);
+        }
+    }
+    return keys;
+}
+
 // Honours every key that has no state yet.
 void honour_the_rest(Ledger& ledger) {
     for (const Ledger::Row& row : std::vector<Ledger::Row>(ledger.rows())) {
@@ -39,7 +50,7 @@ TEST(Ledger, HasARowForEveryKeyWithItsValueAndOrigin) {
     ASSERT_EQ(ledger.rows().size(), known_keys().size());
     for (std::size_t i = 0; i < ledger.rows().size(); ++i) {
         EXPECT_EQ(ledger.rows()[i].key, known_keys()[i].key);
-        EXPECT_EQ(ledger.rows()[i].state, "unproved");
+        EXPECT_EQ(ledger.rows()[i].state, known_keys()[i].serves("score") ? "unproved" : "inert");
     }
     EXPECT_EQ(row_of(ledger, "batch.tokens").value, "512");
     EXPECT_EQ(row_of(ledger, "batch.tokens").default_text, "2048");
@@ -81,9 +92,9 @@ TEST(Ledger, EndsWithStatusThreeWhenAKeyWasNotHonoured) {
 TEST(Ledger, EndsWithStatusThreeWhenASetKeyOrADefaultWasForgotten) {
     for (const char* forgotten : {"batch.tokens", "comm.timeout"}) {
         Ledger ledger(parsed(good_deck));
-        for (const KeyInfo& info : known_keys()) {
-            if (info.key != forgotten) {
-                ledger.honour(info.key, "seen");
+        for (const std::string& key : own_keys()) {
+            if (key != forgotten) {
+                ledger.honour(key, "seen");
             }
         }
         EXPECT_EQ(ledger.close(), Status::not_honoured);
@@ -95,6 +106,25 @@ TEST(Ledger, EndsWithStatusThreeWhenASetKeyOrADefaultWasForgotten) {
         EXPECT_EQ(ledger.close(), Status::done);
         EXPECT_TRUE(ledger.problems().empty());
     }
+}
+
+TEST(Ledger, CallsKeysOfOtherJobsInertFromTheStart) { // a7
+    Ledger ledger(parsed(good_deck, {"--train.learning_rate=1e-4"}));
+    EXPECT_EQ(row_of(ledger, "train.learning_rate").state, "inert");
+    EXPECT_EQ(row_of(ledger, "train.learning_rate").value, "1e-4");
+    EXPECT_EQ(row_of(ledger, "train.learning_rate").reason, "key of job train");
+    EXPECT_EQ(row_of(ledger, "train.steps").state, "inert");
+    EXPECT_EQ(ledger.inert_notes(),
+              (std::vector<std::string>{
+                  "command line: train.learning_rate = 1e-4 is inert: key of job train"}));
+    EXPECT_NO_THROW(ledger.refuse_if_strict());
+    EXPECT_THROW(ledger.honour("train.learning_rate", "1e-4"), base::Error);
+    EXPECT_THROW(
+        Ledger(parsed(good_deck, {"--train.steps=1", "--job.strict=true"})).refuse_if_strict(),
+        base::Error);
+    const Ledger training(parsed(training_deck, {"--score.top_k=3", "--data.stride=1"}));
+    EXPECT_EQ(training.inert_notes().size(), 2u);
+    EXPECT_EQ(row_of(training, "train.learning_rate").state, "unproved");
 }
 
 TEST(Ledger, RefusesASecondStateAndAnUnknownKey) {

@@ -32,12 +32,14 @@ const std::vector<Fault> faults = {
     {"UnknownKeyOfAnotherSectionWithAWordInCommon", // a3
      after_good("prefetch_dept = 1\n"),
      {},
-     "score.deck:11: unknown key batch.prefetch_dept (did you mean fsdp.forward_prefetch?)"},
+     "score.deck:11: unknown key batch.prefetch_dept (did you mean fsdp.forward_prefetch or "
+     "fsdp.backward_prefetch?)"},
     {"UnknownKeyLikeNoOther",
      after_good("[fsdp]\nxyzzy = 1\n"),
      {},
-     "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, param_dtype, "
-     "piece_bytes, gather_memory, offload)"},
+     "score.deck:12: unknown key fsdp.xyzzy (keys of [fsdp]: forward_prefetch, "
+     "backward_prefetch, reshard_after_forward, param_dtype, reduce_dtype, piece_bytes, "
+     "gather_memory, offload)"},
     {"KnownKeyInTheWrongSection",
      after_good("[job]\nforward_prefetch = 1\n"),
      {},
@@ -52,11 +54,11 @@ const std::vector<Fault> faults = {
      after_good("[fdsp]\nforward_prefetch = 1\n"),
      {},
      "score.deck:11: unknown section [fdsp] (did you mean [fsdp]?)"},
-    {"UnknownSectionOfATrainingJob",
-     after_good("[train]\nlearning_rate = 1\n"),
+    {"UnknownSectionLikeNoOther",
+     after_good("[xyzzy]\nlearning_rate = 1\n"),
      {},
-     "score.deck:11: unknown section [train] (sections: job, model, data, device, mesh, fsdp, "
-     "comm, batch, score, output)"},
+     "score.deck:11: unknown section [xyzzy] (sections: job, model, data, device, mesh, fsdp, "
+     "comm, batch, score, train, checkpoint, output)"},
     {"SectionInWrongCase",
      after_good("[FSDP]\nforward_prefetch = 1\n"),
      {},
@@ -80,7 +82,7 @@ const std::vector<Fault> faults = {
      "xyzzy = true\n" + good_deck,
      {},
      "score.deck:1: key xyzzy comes before any section (sections: job, model, data, device, mesh, "
-     "fsdp, comm, batch, score, output)"},
+     "fsdp, comm, batch, score, train, checkpoint, output)"},
     {"KeyTwice",
      after_good("[fsdp]\nforward_prefetch = 1\nforward-prefetch = 1\n"),
      {},
@@ -106,7 +108,39 @@ const std::vector<Fault> faults = {
      good_deck.substr(good_deck.find("[model]")),
      {},
      "score.deck: job.name is required and not given (What to do. score: the log-probability of "
-     "every token.)"},
+     "every token. train: change the weights so that the tokens become likelier.)"},
+    {"RequiredKeyOfTheJobMissing",
+     good_deck,
+     {"--job.name=train", "--train.learning_rate=1"},
+     "score.deck: train.steps is required and not given (" + known_key("train.steps").help + ")"},
+    {"RequiredKeyOfTheJobMisspelt",
+     good_deck,
+     {"--job.name=train", "--train.learning_rate=1", "--train.stpes=9"},
+     "command line: unknown key train.stpes (did you mean train.steps?)"},
+    {"NoModel",
+     training_deck.substr(0, training_deck.find("[model]")) +
+         training_deck.substr(training_deck.find("[data]")),
+     {},
+     "score.deck: train needs model.weights, a weights file to begin with, or model.config, for "
+     "random weights of its model; neither is given"},
+    {"MisspeltModelIsToldOnce",
+     training_deck,
+     {"--model.weights=", "--model.cnofig=c.json"},
+     "command line: unknown key model.cnofig (did you mean model.config?)"},
+    {"TwoModels",
+     training_deck,
+     {"--model.config=c.json"},
+     "command line: model.config = c.json does not go with model.weights = model.h5 "
+     "(score.deck:4): a weights file has a config of its own; take one of the two away"},
+    {"NoWeightsToScoreWith",
+     good_deck.substr(0, good_deck.find("[model]")) + good_deck.substr(good_deck.find("[data]")),
+     {"--model.config=c.json"},
+     "score.deck: model.weights is required and not given (" + known_key("model.weights").help +
+         ")"},
+    {"TrainingKeyOfTheWrongTypeInAScoreDeck",
+     after_good("[train]\nlearning_rate = fast\n"),
+     {},
+     "score.deck:12: train.learning_rate takes a number, 1e-12 to 1000, not \"fast\""},
     {"LineUnknownKey",
      good_deck,
      {"--fsdp.forward_prefech=1"},
@@ -125,9 +159,9 @@ const std::vector<Fault> faults = {
      "command line: unknown key job.shard (wrong section: did you mean mesh.shard?)"},
     {"LineUnknownSection",
      good_deck,
-     {"--train.learning_rate=1"},
-     "command line: unknown key train.learning_rate (sections: job, model, data, device, mesh, "
-     "fsdp, comm, batch, score, output)"},
+     {"--xyzzy.plugh=1"},
+     "command line: unknown key xyzzy.plugh (sections: job, model, data, device, mesh, "
+     "fsdp, comm, batch, score, train, checkpoint, output)"},
     {"LineWrongCase",
      good_deck,
      {"--FSDP.Forward-Prefetch=1"},
@@ -195,7 +229,7 @@ TEST(DeckRefusal, TellsAllErrorsAtOnceInTheOrderOfTheLinesThenTheCommandLine) {
         said,
         "score.deck:1: key title comes before any section (write [job] and below it title = "
         "...)\n"
-        "score.deck:3: job.name takes score, not \"scroe\" (did you mean score?)\n"
+        "score.deck:3: job.name takes score or train, not \"scroe\" (did you mean score?)\n"
         "score.deck:4: job.strict takes true or false, not \"maybe\"\n"
         "score.deck:5: unknown section [modle] (did you mean [model]?)\n"
         "score.deck:9: data.max_documents takes a whole number, 0 or more, not \"1e3\"\n"
@@ -223,6 +257,36 @@ TEST(DeckRefusal, TakesNoWindowThatScoresNothingAndNoStrideThatCarriesNothing) {
               "command line: data.stride = 4 does not go with data.window = 4 (command line): a "
               "stride of at most 3 carries the token that the next window's first score needs");
     EXPECT_EQ(refusal(good_deck, {"--data.window=4", "--data.stride=3"}), "");
+}
+
+TEST(DeckRefusal, TakesNoTrainingValuesThatCannotGoTogether) {
+    EXPECT_EQ(refusal(training_deck, {"--train.min_learning_rate=1"}),
+              "command line: train.min_learning_rate = 1 does not go with train.learning_rate = "
+              "1e-3 (score.deck:9): train.schedule = cosine goes down to it");
+    EXPECT_EQ(refusal(training_deck, {"--data.window=1"}),
+              "command line: data.window = 1 can teach nothing: a token alone has no context; set "
+              "2 or more, or 0 for whole documents");
+    EXPECT_EQ(refusal(training_deck, {"--train.evaluate=r.h5", "--output.file=r.h5"}),
+              "command line: output.file = r.h5 does not go with train.evaluate = r.h5 (command "
+              "line): it would be overwritten");
+}
+
+TEST(DeckRefusal, JudgesNoPairsOfWhichTheJobLooksAtOneAlone) {
+    for (const char* word :
+         {"--model.config=c.json", "--train.evaluate=results.h5", "--train.min_learning_rate=1"}) {
+        EXPECT_EQ(refusal(good_deck, {word}), "") << word;
+    }
+    EXPECT_EQ(refusal(training_deck, {"--data.window=4", "--data.stride=4"}), "");
+    EXPECT_EQ(refusal(training_deck, {"--train.schedule=constant", "--train.min_learning_rate=1"}),
+              "");
+}
+
+TEST(DeckRefusal, AsksEachJobForItsOwnKeys) {
+    EXPECT_EQ(refusal(good_deck), "");
+    EXPECT_EQ(refusal(training_deck), "");
+    EXPECT_EQ(refusal(training_deck, {"--model.weights=", "--model.config=c.json"}), "");
+    EXPECT_EQ(refusal(good_deck, {"--model.weights="}),
+              "command line: model.weights needs a value");
 }
 
 TEST(DeckRefusal, CutsLongAndUnprintableTextInMessages) {

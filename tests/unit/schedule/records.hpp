@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include <foregather/schedule/witness.hpp>
@@ -50,13 +51,20 @@ struct PlannedRun {
     }
 };
 
-inline schedule::PrefetchFigures figures_of(const std::vector<schedule::UseRecord>& records,
-                                            int depth, bool moves = true) {
-    schedule::Witness witness(depth, static_cast<std::int64_t>(records.size()), judged_ns, moves);
+inline schedule::Witness witness_of(const std::vector<schedule::UseRecord>& records,
+                                    std::array<int, 2> depths, bool moves = true) {
+    schedule::Witness witness(depths, judged_ns, moves);
+    witness.begin_segment(static_cast<std::int64_t>(records.size()));
     for (const auto& record : records) {
         witness.add(record);
     }
-    return witness.figures();
+    return witness;
+}
+
+// Of uses that are all forward ones.
+inline schedule::PrefetchFigures figures_of(const std::vector<schedule::UseRecord>& records,
+                                            int depth, bool moves = true) {
+    return witness_of(records, {depth, 0}, moves).figures();
 }
 
 } // namespace foregather::tests

@@ -29,12 +29,22 @@ struct TrainingRun {
 
     Chain forward() const { return tied ? tests::tied(units, pieces) : untied(units); }
 
+    // Of `accumulate` passes each; the last of what is left.
+    std::vector<std::int64_t> step_ends() const {
+        std::vector<std::int64_t> ends;
+        for (std::int64_t pass = 1; pass <= passes; ++pass) {
+            if (pass % accumulate == 0 || pass == passes) {
+                ends.push_back(pass);
+            }
+        }
+        return ends;
+    }
     schedule::Plan plan() const {
         return {schedule::training_pass(forward(), pieces),
                 passes,
                 forward_depth,
                 backward_depth,
-                accumulate,
+                step_ends(),
                 reshard};
     }
 
@@ -57,6 +67,9 @@ struct TrainingRun {
     std::int64_t optimizer_step(std::int64_t use) const { return use / per_pass() / accumulate; }
     int depth_at(std::int64_t use) const {
         return clamped(is_backward(use) ? backward_depth : forward_depth);
+    }
+    std::int64_t last_of_step(std::int64_t use) const {
+        return std::min((optimizer_step(use) + 1) * accumulate * per_pass(), uses()) - 1;
     }
     // The last use that this one gathers for; without resharding never one of the next step.
     std::int64_t reach_of(std::int64_t use) const {

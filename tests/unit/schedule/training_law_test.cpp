@@ -32,7 +32,8 @@ public:
             uses_.push_back({{run.unit_at(use), run.optimizer_step(use)},
                              run.needs_weights(use),
                              run.is_backward(use) ? Direction::backward : Direction::forward,
-                             run.reach_of(use)});
+                             run.reach_of(use),
+                             run.last_of_step(use)});
         }
         own_slots_ = !run.reshard;
     }
@@ -64,6 +65,7 @@ private:
         bool needs_weights;
         Direction direction;
         std::int64_t reach;
+        std::int64_t last_of_step; // what is beyond cannot be gathered before the optimizer
     };
 
     std::int64_t total() const { return static_cast<std::int64_t>(uses_.size()); }
@@ -164,8 +166,8 @@ private:
             }
         }
         furthest_ = std::max(furthest_, now.reach);
-        if (schedule.issued_ahead(next_) != now.reach - next_ ||
-            schedule.reach(next_) != furthest_) {
+        if (schedule.issued_ahead(next_) != std::min(now.reach, now.last_of_step) - next_ ||
+            schedule.reach(next_) != std::min(furthest_, now.last_of_step)) {
             return "the schedule says another reach";
         }
         const bool begins =

@@ -28,26 +28,44 @@ namespace {
 
 constexpr auto gather = Step::Kind::gather;
 
-// Records of the uses of a run whose steps were enqueued one after another, without times.
+// Records of the uses of a run whose steps were enqueued one after another, without times: gathers
+// for the next optimizer step when this one is over.
 std::vector<schedule::UseRecord> records_of(const TrainingRun& run) {
     Schedule schedule(run.plan());
     std::vector<schedule::UseRecord> records(static_cast<std::size_t>(schedule.uses()));
     std::vector<std::int64_t> brought(static_cast<std::size_t>(schedule.slots()));
     std::int64_t sequence = 1;
+    std::vector<Step> held;
+    const auto enqueue = [&](const Step& step) {
+        records[static_cast<std::size_t>(step.use)].gathered = true;
+        brought[static_cast<std::size_t>(step.slot)] = sequence++;
+    };
+    std::int64_t optimizer_step = 0;
     for (const Step& step : tests::steps_of(schedule)) {
-        schedule::UseRecord& r = records[static_cast<std::size_t>(step.use)];
-        if (step.kind == gather) {
-            r.gathered = true;
-            brought[static_cast<std::size_t>(step.slot)] = sequence++;
+        if (step.kind == gather && step.optimizer_step > optimizer_step) {
+            held.push_back(step);
             continue;
         }
+        if (step.kind == gather) {
+            enqueue(step);
+            continue;
+        }
+        if (schedule.ends_step(step.use)) {
+            ++optimizer_step;
+        }
+        schedule::UseRecord& r = records[static_cast<std::size_t>(step.use)];
         r.use = step.use;
         r.unit = step.unit;
+        r.direction = step.direction;
         r.slot = step.slot;
         r.gather_sequence = step.slot < 0 ? 0 : brought[static_cast<std::size_t>(step.slot)];
         r.compute_sequence = sequence++;
         r.must_ahead = schedule.issued_ahead(step.use);
         r.may_ahead = schedule.reach(step.use) - step.use;
+        if (schedule.ends_step(step.use)) {
+            std::for_each(held.begin(), held.end(), enqueue);
+            held.clear();
+        }
     }
     return records;
 }
@@ -66,8 +84,16 @@ std::vector<schedule::UseRecord> swapped(std::vector<schedule::UseRecord> record
     return records;
 }
 
-int larger_depth(const TrainingRun& run) {
-    return std::max(run.clamped(run.forward_depth), run.clamped(run.backward_depth));
+schedule::Witness witness_of(const std::vector<schedule::UseRecord>& records,
+                             const TrainingRun& run) {
+    return tests::witness_of(records,
+                             {run.clamped(run.forward_depth), run.clamped(run.backward_depth)});
+}
+
+bool order_wrong(const std::vector<schedule::UseRecord>& records, const TrainingRun& run) {
+    const schedule::Witness witness = witness_of(records, run);
+    return witness.figures(Direction::forward).order_wrong ||
+           witness.figures(Direction::backward).order_wrong;
 }
 
 } // namespace
@@ -131,15 +157,19 @@ TEST(GradientTest, a_last_step_of_fewer_passes_is_completed_by_its_last_pass) {
 
 TEST(TrainingWitnessTest, finds_the_order_of_every_run_of_the_grid_right) {
     tests::for_each_training_run(6, [](const TrainingRun& run) {
-        const auto f = figures_of(records_of(run), larger_depth(run));
-        ASSERT_FALSE(f.order_wrong) << f.reason << ": " << run.words();
-        ASSERT_TRUE(f.issued_ahead == larger_depth(run) || run.units < 6) << run.words();
+        const schedule::Witness witness = witness_of(records_of(run), run);
+        for (const Direction d : {Direction::forward, Direction::backward}) {
+            const auto f = witness.figures(d);
+            ASSERT_FALSE(f.order_wrong) << f.reason << ": " << run.words();
+            ASSERT_TRUE(f.issued_ahead == f.requested || run.units < 6) << run.words();
+        }
     });
 }
 
 TEST(TrainingWitnessTest, a_gather_after_its_turn_or_before_it_is_wrong) {
-    const TrainingRun run{.units = 8, .passes = 2, .forward_depth = 2};
+    const TrainingRun run{.units = 8, .passes = 2, .accumulate = 2, .forward_depth = 2};
     const auto right = records_of(run);
+    ASSERT_FALSE(order_wrong(right, run));
     int tried = 0;
     for (std::size_t use = 3; use < right.size(); ++use) {
         std::int64_t issuer = 0; // the use whose compute this gather comes just before
@@ -148,13 +178,19 @@ TEST(TrainingWitnessTest, a_gather_after_its_turn_or_before_it_is_wrong) {
         }
         if (right[use].gathered && issuer < right[use].use) {
             const auto at = static_cast<std::size_t>(issuer);
-            EXPECT_TRUE(figures_of(swapped(right, use, at), 2).order_wrong) << "late, use " << use;
-            EXPECT_TRUE(figures_of(swapped(right, use, at - 1), 2).order_wrong)
-                << "early, use " << use;
+            EXPECT_TRUE(order_wrong(swapped(right, use, at), run)) << "late, use " << use;
+            EXPECT_TRUE(order_wrong(swapped(right, use, at - 1), run)) << "early, use " << use;
             ++tried;
         }
     }
     EXPECT_GT(tried, 15);
+}
+
+TEST(TrainingWitnessTest, a_gather_for_the_next_step_before_the_optimizer_is_wrong) {
+    const TrainingRun run{.units = 8, .passes = 2};
+    const auto right = records_of(run);
+    EXPECT_FALSE(order_wrong(right, run));
+    EXPECT_TRUE(order_wrong(swapped(right, 16, 15), run)) << "before the compute of use 15";
 }
 
 TEST(TrainingWitnessTest, a_use_that_need_not_gather_ahead_is_not_judged_for_what_began) {
@@ -204,9 +240,55 @@ TEST(TrainingScheduleTest, units_that_no_use_needs_the_weights_of_have_no_slot) 
     EXPECT_EQ(Schedule(plan).slots(), 2);
 }
 
-TEST(TrainingScheduleTest, refuses_a_negative_number_of_passes_per_step) {
+TEST(TrainingScheduleTest, refuses_ends_of_steps_that_do_not_ascend_to_the_last_pass) {
     Plan plan;
     plan.pass = {{0}};
-    plan.passes_per_step = -1;
-    EXPECT_THROW(Schedule{plan}, base::Error);
+    plan.passes = 4;
+    using Ends = std::vector<std::int64_t>;
+    for (const Ends& wrong : {Ends{0, 4}, Ends{2, 2, 4}, Ends{3, 1, 4}, Ends{2}, Ends{2, 5}}) {
+        plan.step_ends = wrong;
+        EXPECT_THROW(Schedule{plan}, base::Error);
+    }
+    plan.step_ends = {1, 4};
+    EXPECT_NO_THROW(Schedule{plan});
+}
+
+TEST(TrainingScheduleTest, steps_of_varying_numbers_of_passes_begin_and_end_where_it_is_said) {
+    TrainingRun run{.units = 3, .passes = 6};
+    Plan plan = run.plan();
+    plan.step_ends = {1, 4, 6};
+    Schedule schedule(plan);
+    std::vector<std::int64_t> begins;
+    std::vector<std::int64_t> updated;
+    for (Step step; schedule.next(step);) {
+        if (step.kind == gather) {
+            if (step.begins_step) {
+                updated.push_back(step.optimizer_step * 10 + step.unit);
+            }
+        } else if (step.begins_step) {
+            begins.push_back(step.use);
+        }
+    }
+    EXPECT_EQ(begins, (std::vector<std::int64_t>{6, 24}));
+    EXPECT_EQ(updated, (std::vector<std::int64_t>{10, 11, 12, 20, 21, 22}));
+    for (std::int64_t use = 0; use < 36; ++use) {
+        EXPECT_EQ(schedule.optimizer_step_of(use), use < 6 ? 0 : use < 24 ? 1 : 2);
+        EXPECT_EQ(schedule.ends_step(use), use == 5 || use == 23 || use == 35);
+        EXPECT_EQ(schedule.gradient_of(use).completes,
+                  use % 6 > 2 && (use / 6 == 0 || use / 6 == 3 || use / 6 == 5));
+    }
+}
+
+TEST(TrainingScheduleTest, nothing_is_said_to_be_issued_ahead_beyond_the_optimizer_step) {
+    TrainingRun run{.units = 4, .passes = 3, .forward_depth = 2, .backward_depth = 3};
+    Plan plan = run.plan();
+    plan.step_ends = {2, 3};
+    const Schedule schedule(plan); // 8 uses a pass
+    EXPECT_EQ(schedule.issued_ahead(7), 3) << "into the next pass of the same step";
+    EXPECT_EQ(schedule.issued_ahead(12), 3);
+    EXPECT_EQ(schedule.issued_ahead(14), 1);
+    EXPECT_EQ(schedule.issued_ahead(15), 0);
+    EXPECT_EQ(schedule.reach(15), 15);
+    EXPECT_EQ(schedule.issued_ahead(16), 2);
+    EXPECT_EQ(schedule.reach(16), 18) << "of the uses before, held back until the optimizer";
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What training will do and hold on a rank, before anything is allocated: the uses of a pass, both
+// depths, slots, and memory. The same arithmetic for the run and for --check.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <foregather/model/training.hpp>
+#include <foregather/schedule/schedule.hpp>
+
+#include "memory_plan.hpp"
+#include "train_inputs.hpp"
+
+namespace foregather::job {
+
+// What depths and slots a training pass has, and why they are not what was asked for.
+struct TrainSchedule {
+    schedule::Plan plan;     // of a pass; no passes yet
+    Depth forward, backward; // in force
+    int slots = 0;           // where weights move
+};
+// Throws Error(refused), with the numbers, where fsdp.gather_memory holds not one unit, or not all
+// with fsdp.reshard_after_forward = false.
+TrainSchedule plan_training_pass(const deck::Deck& deck, const model::Chain& chain,
+                                 const shard::ArenaPlan& arena, const Transport& transport,
+                                 base::DType weights);
+// The forward uses of an evaluation's pass.
+schedule::Plan plan_evaluation_pass(const model::Chain& chain, const TrainSchedule& training);
+
+// Clamped defaults in words, to be told.
+std::vector<std::string> depth_notes(const TrainSchedule& schedule, const deck::Deck& deck);
+
+struct TrainWork {
+    const deck::Sections& sections;
+    const TrainInputs& inputs;
+    int threads = 1;
+    int ranks = 1; // of a shard group
+    int replicas = 1;
+    base::DType weights = base::DType::f32; // of the arena
+    base::DType reduce = base::DType::f32;
+    backend::Needs needs{};
+};
+model::TrainingLimits training_limits(const TrainWork& work);
+MemoryPlan plan_training_memory(const TrainWork& work, const Transport& transport,
+                                const TrainSchedule& schedule);
+
+} // namespace foregather::job

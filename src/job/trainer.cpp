@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Construction in the order in which parts need each other, and draining in reverse.
+#include "trainer.hpp"
+
+#include <cstdio>
+
+#include <foregather/kernels/training.hpp>
+
+namespace foregather::job {
+
+Trainer::Trainer(const Parts& parts)
+    : p_(parts), plan_(arena_plan(parts.inputs.chain, parts.topology.shard_size(), parts.work.needs,
+                                  parts.work.weights)) {
+    device::Device& device = p_.backend.device();
+    const model::Chain& chain = p_.inputs.chain;
+    home_ = std::make_unique<WeightsHome>(
+        chain, p_.transport, p_.topology, p_.backend, p_.sections.comm,
+        WeightsHome::Layout{plan_, p_.work.weights, p_.schedule.slots, false});
+    if (p_.topology.shard_size() > 1) {
+        reductions_ = p_.backend.reduce_communicator(p_.topology, p_.sections.comm);
+    }
+    if (p_.topology.replicas() > 1) {
+        replicas_ = p_.backend.replica_communicator(p_.topology, p_.sections.comm);
+    }
+    p_.control.together([&] {
+        transformer_ = std::make_unique<model::TrainableTransformer>(
+            p_.inputs.config, chain, device, training_limits(p_.work));
+        p_.backend.kernels().prepare(transformer_->products());
+        compute_ = device.stream("compute", device::Priority::normal);
+        reduce_ = device.stream("reduce", device::Priority::high);
+        optimizer_ = std::make_unique<Optimizer>(
+            Optimizer::Parts{chain, plan_, p_.topology.shard_rank(),
+                             p_.sections.train.decay == "all" ? Decay::all : Decay::matrices,
+                             p_.work.weights,
+                             [this](base::UnitId unit) { return home_->part_of(unit); }, device,
+                             p_.backend.kernels()},
+            *compute_);
+        open_reducer(p_.sections.output.timeline);
+        open_sources();
+        compute_->sync();
+    });
+}
+
+void Trainer::open_reducer(bool with_timeline) {
+    device::Device& device = p_.backend.device();
+    const auto allocate = [&](base::Elements n, base::DType type, const char* purpose) {
+        const base::Bytes size = base::bytes_of(n, type);
+        return reductions_ ? reductions_->allocate(device, size, purpose)
+                           : device.allocate(size, purpose);
+    };
+    const base::DType type = p_.work.reduce;
+    const base::Elements unit = plan_.largest_unit;
+    schedule::GradientReducer::Memory memory;
+    slots_ = allocate(2 * unit, base::DType::f32, "gradient slots");
+    memory.slots = {reinterpret_cast<float*>(slots_->data()), static_cast<std::size_t>(2 * unit)};
+    memory.accumulator = optimizer_->gradients();
+    if (reductions_) {
+        part_ = allocate(plan_.largest_part, type, "a part that was reduced");
+        memory.part = {part_->data(), plan_.largest_part, type};
+        if (type != base::DType::f32) {
+            rounded_ = allocate(unit, type, "a unit's rounded gradient");
+            memory.rounded = {rounded_->data(), unit, type};
+        }
+    }
+    kernels::TrainingKernels& kernels = p_.backend.kernels().training();
+    schedule::GradientReducer::Arithmetic arithmetic{
+        [&kernels](base::View<const float> from, base::Slab to, device::Stream& stream) {
+            kernels.convert(from, to, stream);
+        },
+        [&kernels](base::ConstSlab from, base::View<float> to, device::Stream& stream) {
+            kernels.add(from, to, stream);
+        }};
+    reducer_ = std::make_unique<schedule::GradientReducer>(
+        p_.inputs.chain.units, plan_, memory, std::move(arithmetic),
+        schedule::GradientReducer::Groups{reductions_.get(), replicas_.get()}, device, *reduce_,
+        with_timeline ? p_.sections.output.timeline_passes : 0);
+}
+
+void Trainer::open_sources() {
+    const std::int64_t kept = p_.sections.output.timeline ? p_.sections.output.timeline_passes : 0;
+    source_ = &home_->open_source({p_.schedule.plan, p_.backend.judged_compute_ns(), kept});
+    if (p_.inputs.evaluation) {
+        evaluation_ = &home_->open_source({plan_evaluation_pass(p_.inputs.chain, p_.schedule),
+                                           p_.backend.judged_compute_ns(), 0});
+    }
+}
+
+Trainer::~Trainer() {
+    const bool failed = std::uncaught_exceptions() > exceptions_at_start_;
+    for (const auto* communicator : {&reductions_, &replicas_}) {
+        if (failed && *communicator) {
+            (*communicator)->abort();
+        }
+    }
+    for (device::Stream* stream : {compute_.get(), reduce_.get()}) {
+        try {
+            if (stream != nullptr) {
+                stream->sync();
+            }
+        } catch (const std::exception& error) {
+            if (!failed) { // else it is told by now
+                std::fprintf(stderr, "foregather: at the end of the run: %s\n", error.what());
+            }
+        }
+    }
+    compute_.reset();
+    reduce_.reset();
+}
+
+ShardMemory Trainer::memory() {
+    Optimizer& o = *optimizer_;
+    return {p_.inputs.chain.units,
+            plan_,
+            p_.topology.shard_rank(),
+            p_.topology.shard_size(),
+            p_.topology.replica() == 0,
+            [&o](base::UnitId unit) { return o.weights(unit); },
+            [&o](base::UnitId unit) { return o.first_moment(unit); },
+            [&o](base::UnitId unit) { return o.second_moment(unit); },
+            p_.backend.device()};
+}
+
+void Trainer::publish() {
+    optimizer_->publish(*compute_);
+    compute_->sync();
+    home_->publish();
+}
+
+} // namespace foregather::job
