@@ -56,7 +56,9 @@ void write_all(const File& file, const CheckpointContent& content) {
         write_attribute(root, "tokenizer_sha256", content.tokenizer_sha256);
     }
     write_attribute(root, "complete", std::int64_t{0});
-    write_table(file, table_of(content.state));
+    for (const Table& table : tables_of(content.state)) {
+        write_table(file, table);
+    }
     for (const Text& text : texts_of(content)) {
         write_text(file, text);
     }
@@ -117,7 +119,7 @@ void CheckpointContent::take_origin(const WeightsFile& weights) {
 base::Bytes bytes_of(const CheckpointContent& content) {
     // A tensor's header, and those of the groups that only it may be in.
     constexpr std::int64_t per_tensor = 4096;
-    base::Bytes bytes = room_for({table_of(content.state)}, texts_of(content));
+    base::Bytes bytes = room_for(tables_of(content.state), texts_of(content));
     const auto sets = static_cast<std::int64_t>(sets_of(content).size());
     for (const base::TensorSpec& tensor : content.tensors) {
         bytes += sets * (base::bytes_of(base::elements_of(tensor.shape), base::DType::f32) +

@@ -27,8 +27,8 @@ constexpr std::array<Count, 6> counts{{{"step", &TrainingState::step},
 template <class T>
 std::vector<T> read_column(const File& file, const std::string& path, const std::string& column,
                            H5T_class_t wanted, std::int64_t file_bytes) {
-    const std::string name = path + ": /train/" + column;
-    const Dataset dataset = open_input_dataset(file, path, "train/" + column, file_bytes);
+    const std::string name = path + ": /" + column;
+    const Dataset dataset = open_input_dataset(file, path, column, file_bytes);
     const Type type(check(H5Dget_type(dataset.handle()), "read the type of " + name, refused));
     const base::Shape shape = shape_of(dataset, name);
     if (H5Tget_class(type.handle()) != wanted || shape.size() != 1) {
@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, std::string>> lines_of(const std::string& tex
 
 } // namespace
 
-Table table_of(const TrainingState& state) {
+std::vector<Table> tables_of(const TrainingState& state) {
     const LossHistory& h = state.history;
     Table table{
         "/train",
@@ -71,7 +71,14 @@ Table table_of(const TrainingState& state) {
     for (const Count& count : counts) {
         table.attributes.emplace_back(count.name, state.*count.value);
     }
-    return table;
+    const EvaluationHistory& e = state.evaluations;
+    return {std::move(table),
+            {"/evaluation",
+             {{"step", "1", "steps that were taken before the evaluation", e.step},
+              {"loss", "nat", "mean negative log-probability of what was evaluated on", e.loss},
+              {"tokens", "token", "tokens that were scored", e.tokens}},
+             {},
+             "evaluation"}};
 }
 
 Text settings_of(const TrainingState& state) {
@@ -102,15 +109,22 @@ TrainingState read_state(const File& file, const std::string& path, std::int64_t
         state.*count.value = *value;
     }
     LossHistory& h = state.history;
-    h.step = read_column<std::int64_t>(file, path, "step", H5T_INTEGER, file_bytes);
-    h.loss = read_column<double>(file, path, "loss", H5T_FLOAT, file_bytes);
-    h.gradient_norm = read_column<double>(file, path, "gradient_norm", H5T_FLOAT, file_bytes);
-    h.learning_rate = read_column<double>(file, path, "learning_rate", H5T_FLOAT, file_bytes);
-    h.tokens = read_column<std::int64_t>(file, path, "tokens", H5T_INTEGER, file_bytes);
+    h.step = read_column<std::int64_t>(file, path, "train/step", H5T_INTEGER, file_bytes);
+    h.loss = read_column<double>(file, path, "train/loss", H5T_FLOAT, file_bytes);
+    h.gradient_norm = read_column<double>(file, path, "train/gradient_norm", H5T_FLOAT, file_bytes);
+    h.learning_rate = read_column<double>(file, path, "train/learning_rate", H5T_FLOAT, file_bytes);
+    h.tokens = read_column<std::int64_t>(file, path, "train/tokens", H5T_INTEGER, file_bytes);
     const std::size_t rows = h.step.size();
     if (h.loss.size() != rows || h.gradient_norm.size() != rows || h.learning_rate.size() != rows ||
         h.tokens.size() != rows) {
         base::refuse(name + " has columns of different lengths");
+    }
+    EvaluationHistory& e = state.evaluations;
+    e.step = read_column<std::int64_t>(file, path, "evaluation/step", H5T_INTEGER, file_bytes);
+    e.loss = read_column<double>(file, path, "evaluation/loss", H5T_FLOAT, file_bytes);
+    e.tokens = read_column<std::int64_t>(file, path, "evaluation/tokens", H5T_INTEGER, file_bytes);
+    if (e.loss.size() != e.step.size() || e.tokens.size() != e.step.size()) {
+        base::refuse(path + ": /evaluation has columns of different lengths");
     }
     const Dataset settings = open_input_dataset(file, path, "train/settings", file_bytes);
     state.settings = lines_of(read_text(settings, name + "/settings"), name + "/settings");

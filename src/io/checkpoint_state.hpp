@@ -10,8 +10,8 @@
 
 namespace foregather::io {
 
-// /train: the loss history as columns, the counts as attributes.
-Table table_of(const TrainingState& state);
+// /train: the loss history as columns, the counts as attributes; and /evaluation.
+std::vector<Table> tables_of(const TrainingState& state);
 // /train/settings: a line "key = value" each.
 Text settings_of(const TrainingState& state);
 

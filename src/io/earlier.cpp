@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "score_layout.hpp"
+#include "train_layout.hpp"
 
 namespace foregather::io {
 
@@ -17,6 +18,10 @@ constexpr std::size_t time_bytes = 24, command_bytes = 488;
 
 Dataset open_column(const File& file, const std::string& path) {
     return Dataset(check(H5Dopen2(file.handle(), path.c_str(), H5P_DEFAULT), "open " + path));
+}
+
+bool there(const File& file, const char* path) {
+    return check(H5Lexists(file.handle(), path, H5P_DEFAULT), std::string("look for ") + path) > 0;
 }
 
 std::vector<std::string> strings_of(const File& file, const std::string& path) {
@@ -55,8 +60,10 @@ void read_starts(const File& file, Earlier& earlier) {
     const auto ranks = numbers_of<std::int64_t>(file, table + "/ranks");
     const auto packs = numbers_of<std::int64_t>(file, table + "/packs_before");
     const auto commands = strings_of(file, table + "/command_line");
+    const auto steps = numbers_of<std::int64_t>(file, table + "/steps_before");
     for (std::size_t i = 0; i < started.size() && !started[i].empty(); ++i) {
-        earlier.starts.push_back({started[i], ranks.at(i), packs.at(i), commands.at(i)});
+        earlier.starts.push_back(
+            {started[i], ranks.at(i), packs.at(i), commands.at(i), steps.at(i)});
     }
 }
 
@@ -93,18 +100,20 @@ std::string fitted(const std::string& text, std::size_t bytes) {
 
 Table table_of(const char* path, const std::vector<RunStart>& starts, std::size_t rows) {
     std::vector<std::string> started, commands;
-    std::vector<std::int64_t> ranks, packs;
+    std::vector<std::int64_t> ranks, packs, steps;
     for (std::size_t i = 0; i < rows; ++i) {
         const RunStart& start = i < starts.size() ? starts[i] : RunStart{};
         started.push_back(fitted(start.started, time_bytes));
         ranks.push_back(start.ranks);
         packs.push_back(start.packs_before);
+        steps.push_back(start.steps_before);
         commands.push_back(fitted(start.command_line, command_bytes));
     }
     return {path,
             {{"started", "", "when a start of this run began, UTC; empty: no such start", started},
              {"ranks", "1", "its ranks", ranks},
              {"packs_before", "1", "packs whose scores were in the file already", packs},
+             {"steps_before", "1", "steps of training that were taken already", steps},
              {"command_line", "", "its command line, cut to its first bytes", commands}},
             {},
             "start"};
@@ -136,10 +145,15 @@ Earlier read_earlier(const std::string& path) {
             return earlier;
         }
         earlier.complete = integer_attribute(file.handle(), "complete", path).value_or(0) == 1;
-        earlier.packs_done = numbers_of<std::uint8_t>(file, score_path::packs_done);
-        read_identity(file, earlier);
+        if (there(file, score_path::packs_done)) {
+            earlier.packs_done = numbers_of<std::uint8_t>(file, score_path::packs_done);
+        }
+        earlier.steps = read_steps(file);
+        if (there(file, identity_path)) {
+            read_identity(file, earlier);
+        }
         read_starts(file, earlier);
-        if (earlier.complete) {
+        if (earlier.complete && there(file, "/score")) {
             read_end(file, path, earlier);
         }
     } catch (const std::exception& error) {
@@ -149,7 +163,14 @@ Earlier read_earlier(const std::string& path) {
     return earlier;
 }
 
-Table starts_table(const RunStart& first) { return table_of(starts_path, {first}, most_starts); }
+Table starts_table(const std::vector<RunStart>& starts) {
+    std::vector<RunStart> kept = starts;
+    if (std::ssize(kept) > most_starts) {
+        kept.resize(most_starts);
+        kept.back() = starts.back();
+    }
+    return table_of(starts_path, kept, most_starts);
+}
 
 Table runs_table(const std::vector<RunStart>& starts) {
     return table_of("/provenance/runs", starts, starts.size());
@@ -175,6 +196,7 @@ void write_start(const File& file, std::int64_t row, const RunStart& start) {
     const std::int64_t at = std::min(row, most_starts - 1);
     write_number(file, "ranks", at, start.ranks);
     write_number(file, "packs_before", at, start.packs_before);
+    write_number(file, "steps_before", at, start.steps_before);
     write_string(file, "command_line", at, start.command_line, command_bytes);
     write_string(file, "started", at, start.started, time_bytes);
 }

@@ -18,6 +18,7 @@
 #include "keep_open.hpp"
 #include "output_path.hpp"
 #include "score_layout.hpp"
+#include "train_layout.hpp"
 
 namespace foregather::io {
 
@@ -25,6 +26,7 @@ struct ResultsFile::Shared {
     File file;
     Dataset logprob, greedy, nll, scored_tokens, status, packs_done; // none without a ScoreLayout
     Dataset entropy, top_tokens, top_logprobs, logits, hidden;       // only what was laid out
+    std::optional<TrainDatasets> train;
 };
 
 namespace {
@@ -46,7 +48,8 @@ Summary broadcast(const mesh::Control& control, const Summary& summary) {
 
 ResultsFile::ResultsFile(const mesh::Control& control, Output output,
                          const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
-                         const std::vector<Text>& texts, const std::optional<Resumed>& resumed)
+                         const std::vector<Text>& texts, const std::optional<Resumed>& resumed,
+                         const std::optional<TrainLayout>& train)
     : control_(control), output_(std::move(output)), part_path_(io::part_path(output_.path)) {
     control_.together([&] {
         if (control_.first()) {
@@ -54,7 +57,7 @@ ResultsFile::ResultsFile(const mesh::Control& control, Output output,
             if (resumed) {
                 reopen(*resumed);
             } else {
-                create(score, tables, texts);
+                create(score, train, tables, texts);
             }
             if (score && score->tokens.has_bytes()) {
                 remember_bytes(score->tokens);
@@ -63,7 +66,7 @@ ResultsFile::ResultsFile(const mesh::Control& control, Output output,
     });
     note_ = control_.broadcast(note_);
     try {
-        control_.together([&] { open(score.has_value()); });
+        control_.together([&] { open(score.has_value(), train.has_value()); });
     } catch (...) {
         keep_open(std::move(shared_)); // some ranks may not have it open
         throw;
@@ -76,9 +79,12 @@ ResultsFile::~ResultsFile() {
     }
 }
 
-void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
+void ResultsFile::create(const std::optional<ScoreLayout>& score,
+                         const std::optional<TrainLayout>& train, const std::vector<Table>& tables,
                          const std::vector<Text>& texts) {
-    refuse_without_room(output_, score ? bytes_of(*score) : base::Bytes{});
+    refuse_without_room(output_, score   ? bytes_of(*score)
+                                 : train ? bytes_of(*train)
+                                         : base::Bytes{});
     if (::unlink(part_path_.c_str()) == 0) {
         note_ = part_path_ + ", left by a run that did not end, was replaced";
     } else if (errno != ENOENT) {
@@ -94,6 +100,9 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score, const std::vec
     create_roomy_group(file, "/timing");
     if (score) {
         bytes_written_.add(lay_out(file, *score));
+    }
+    if (train) {
+        bytes_written_.add(lay_out(file, *train));
     }
     for (const Table& table : tables) {
         bytes_written_.add(write_table(file, table));
@@ -121,9 +130,12 @@ void ResultsFile::remember_bytes(const TokenFile& tokens) {
 
 void publish_part(const Output& output) { publish(output); }
 
-void ResultsFile::open(bool with_score) {
+void ResultsFile::open(bool with_score, bool with_train) {
     shared_ = std::make_unique<Shared>();
     shared_->file = open_shared(part_path_, control_.comm());
+    if (with_train) {
+        shared_->train.emplace(shared_->file, part_path_);
+    }
     if (!with_score) {
         return;
     }
@@ -224,6 +236,26 @@ void ResultsFile::write_documents(std::int64_t first, base::View<const double> n
     write(target.nll, first, nll, score_path::nll);
     write(target.scored_tokens, first, scored_tokens, score_path::scored_tokens);
     write(target.status, first, status, score_path::status);
+}
+
+template <class Rows>
+void ResultsFile::write_train(std::int64_t first, const Rows& rows) {
+    if (!shared().train) {
+        base::fail(part_path_ + " was laid out without rows of training");
+    }
+    bytes_written_.add(shared_->train->write(first, rows));
+}
+
+void ResultsFile::write_steps(std::int64_t first, const LossHistory& rows) {
+    write_train(first, rows);
+}
+
+void ResultsFile::write_evaluations(std::int64_t first, const EvaluationHistory& rows) {
+    write_train(first, rows);
+}
+
+void ResultsFile::write_items(std::int64_t first, const ItemRows& rows) {
+    write_train(first, rows);
 }
 
 void ResultsFile::mark_pack(std::int64_t pack) { pending_packs_.push_back(pack); }

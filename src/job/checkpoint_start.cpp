@@ -176,6 +176,13 @@ DiskPlan plan_disk(const deck::Sections& s, io::CheckpointContent content, base:
     history = {std::vector<std::int64_t>(steps), std::vector<double>(steps),
                std::vector<double>(steps), std::vector<double>(steps),
                std::vector<std::int64_t>(steps)};
+    const auto evaluations =
+        s.train.evaluate_every > 0
+            ? static_cast<std::size_t>(s.train.steps / s.train.evaluate_every) + 2
+            : 2;
+    content.state.evaluations = {std::vector<std::int64_t>(evaluations),
+                                 std::vector<double>(evaluations),
+                                 std::vector<std::int64_t>(evaluations)};
     plan.checkpoint = io::bytes_of(content);
     const std::string& directory = s.checkpoint.directory;
     plan.more = most_at_once(io::count_checkpoints(directory), plan.saves, s.checkpoint.keep);

@@ -231,7 +231,7 @@ void ScoreRun::lay_out_results() {
     if (control_.first() && !goes_on()) {
         tables = provenance_tables(inputs_, topology_, devices);
         tables.push_back(io::identity_table(identity_));
-        tables.push_back(io::starts_table(this_start_));
+        tables.push_back(io::starts_table({this_start_}));
         texts = provenance_texts(deck_, start_);
     }
     std::optional<io::ResultsFile::Resumed> resumed;

@@ -26,17 +26,6 @@ inline constexpr TensorSet all_tensor_sets[] = {TensorSet::weights, TensorSet::f
 // Its group: "weights", "optimizer/first_moment", "optimizer/second_moment".
 const char* group_of(TensorSet set);
 
-// The columns of /train: one entry a step, from the first on.
-struct LossHistory {
-    std::vector<std::int64_t> step;
-    std::vector<double> loss;          // nat; NaN or infinite where the step was not applied
-    std::vector<double> gradient_norm; // before clipping
-    std::vector<double> learning_rate;
-    std::vector<std::int64_t> tokens; // scored targets of the step, over all ranks
-
-    friend bool operator==(const LossHistory&, const LossHistory&) = default;
-};
-
 // All that training goes on from but tensors. Whatever is random follows from the seed and these
 // counts alone: there is no other random state.
 struct TrainingState {
@@ -48,7 +37,8 @@ struct TrainingState {
     std::int64_t seed = 0;
     // What must be the same for a run that goes on: key and value, in words.
     std::vector<std::pair<std::string, std::string>> settings;
-    LossHistory history;
+    LossHistory history;           // one entry a step, from the first on
+    EvaluationHistory evaluations; // one entry an evaluation
 
     friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };

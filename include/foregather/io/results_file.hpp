@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The results file of a run: laid out at the start as PATH.part, filled by all ranks, completed and
-// renamed at the end. It knows the layout of /score; what the numbers are is the job's business.
+// renamed at the end. It knows the layout of /score and /train; what the numbers are is the job's
+// business.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +62,16 @@ struct ScoreLayout {
     std::int64_t width = 0;      // of the hidden states
 };
 
+// What job train stores: rows that are known in number beforehand.
+struct TrainLayout {
+    std::int64_t steps = 0, evaluations = 0;
+    std::int64_t items = 0; // that all steps take; 0: which ones is not stored
+};
+// The columns of /train/items: documents or windows that steps took.
+struct ItemRows {
+    std::vector<std::int64_t> step, document, window;
+};
+
 // Of tokens that follow each other, one row a token; what was not laid out is empty.
 struct RowResults {
     base::View<const float> entropy{};
@@ -81,6 +92,7 @@ DocumentStatus status_of(std::int64_t scored_tokens, double nll);
 
 // Bytes of the datasets that are laid out at the start.
 base::Bytes bytes_of(const ScoreLayout& layout);
+base::Bytes bytes_of(const TrainLayout& layout);
 
 // Where results go.
 struct Output {
@@ -121,7 +133,8 @@ public:
     ResultsFile(const mesh::Control& control, Output output,
                 const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
                 const std::vector<Text>& texts,
-                const std::optional<Resumed>& resumed = std::nullopt);
+                const std::optional<Resumed>& resumed = std::nullopt,
+                const std::optional<TrainLayout>& train = std::nullopt);
     // Collective: closes the file and leaves PATH.part. With an exception on its way the handle is
     // kept to the end of the process instead: closing would wait for ranks that never come.
     ~ResultsFile();
@@ -143,6 +156,11 @@ public:
     void write_documents(std::int64_t first, base::View<const double> nll,
                          base::View<const std::int64_t> scored_tokens,
                          base::View<const std::uint8_t> status);
+    // Rows of /train, /evaluation and /train/items, the first at row `first`. For one rank, the
+    // same in the whole run. Throws Error(failed) when the layout has no place for them.
+    void write_steps(std::int64_t first, const LossHistory& rows);
+    void write_evaluations(std::int64_t first, const EvaluationHistory& rows);
+    void write_items(std::int64_t first, const ItemRows& rows);
     // The pack's scores are written: /provenance/packs_done[pack] becomes 1 at the next flush.
     void mark_pack(std::int64_t pack);
 
@@ -167,13 +185,15 @@ public:
 private:
     struct Shared; // the handles of the file that all ranks have open
 
-    void create(const std::optional<ScoreLayout>& score, const std::vector<Table>& tables,
-                const std::vector<Text>& texts);
+    void create(const std::optional<ScoreLayout>& score, const std::optional<TrainLayout>& train,
+                const std::vector<Table>& tables, const std::vector<Text>& texts);
     void reopen(const Resumed& resumed);
     void remember_bytes(const TokenFile& tokens);
-    void open(bool with_score);
+    void open(bool with_score, bool with_train);
     Shared& shared();
     Shared& scores();
+    template <class Rows>
+    void write_train(std::int64_t first, const Rows& rows);
     void add_up(const SplitDocument& document);
     template <class T>
     void write(const Dataset& dataset, std::int64_t first, base::View<const T> values,

@@ -287,6 +287,7 @@ TEST_F(CheckpointsTest, disk_plan_counts_what_lies_there_at_once) {
     deck::Sections s;
     s.output.file = directory / "r.h5";
     s.train.steps = 105;
+    s.train.evaluate_every = 2;
     s.checkpoint = section();
     s.checkpoint.every = 10;
     const auto plan = [&](std::int64_t from) { return plan_disk(s, toy_content(0), {1000}, from); };

@@ -68,7 +68,8 @@ inline CheckpointContent toy_content(std::int64_t step, bool moments = true) {
     content.tokenizer_json = R"({"version": "1.0", "text": "ümlaut"})";
     content.tokenizer_sha256 = std::string(64, 'a');
     content.source = "a toy";
-    content.state = {step, step - 1, 1, 2, 17, -5, {{"batch.tokens", "256"}, {"a", "b = c"}}, {}};
+    content.state = {step, step - 1, 1, 2, 17, -5, {{"batch.tokens", "256"}, {"a", "b = c"}},
+                     {},   {}};
     for (std::int64_t s = 1; s <= step; ++s) {
         const auto x = static_cast<double>(s);
         content.state.history.step.push_back(s);
@@ -76,6 +77,11 @@ inline CheckpointContent toy_content(std::int64_t step, bool moments = true) {
         content.state.history.gradient_norm.push_back(x / 3.0);
         content.state.history.learning_rate.push_back(1e-3 / x);
         content.state.history.tokens.push_back(100 + s);
+        if (s % 2 == 0) {
+            content.state.evaluations.step.push_back(s);
+            content.state.evaluations.loss.push_back(2.0 / x);
+            content.state.evaluations.tokens.push_back(1000 + s);
+        }
     }
     return content;
 }

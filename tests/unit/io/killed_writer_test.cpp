@@ -38,16 +38,21 @@ protected:
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
     }
     [[noreturn]] void work_and_die(const std::function<void(ResultsFile&)>& work) const {
+        be_job_and_die([&](const mesh::Control& control) {
+            const TokenFile tokens(directory / "t.h5");
+            ResultsFile file(control, {path, true, "killed"}, ScoreLayout{tokens, 6}, {},
+                             {{"/provenance/deck_text", "a deck"}});
+            work(file);
+        });
+    }
+    [[noreturn]] void be_job_and_die(const std::function<void(const mesh::Control&)>& work) const {
         try {
             // Open MPI starts no daemon, and leaves what it leaves in the test's own directory.
             ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 1);
             ::setenv("OMPI_MCA_orte_tmpdir_base", (directory / "").c_str(), 1);
             MPI_Init(nullptr, nullptr);
             const mesh::Control control(MPI_COMM_WORLD);
-            const TokenFile tokens(directory / "t.h5");
-            ResultsFile file(control, {path, true, "killed"}, ScoreLayout{tokens, 6}, {},
-                             {{"/provenance/deck_text", "a deck"}});
-            work(file);
+            work(control);
         } catch (const std::exception& error) {
             std::fprintf(stderr, "%s\n", error.what());
         }
@@ -150,6 +155,34 @@ TEST_F(KilledWriter, f4_kill_at_any_time_while_writing) {
         check_part();
         EXPECT_EQ(marks()[0], 1);
     }
+}
+
+TEST_F(KilledWriter, f4_steps_of_training_are_there_up_to_the_last_flush) {
+    const ::pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        be_job_and_die([&](const mesh::Control& control) {
+            ResultsFile file(control, {path, true, "killed"}, std::nullopt,
+                             {starts_table({{"now", 1, 0, "foregather", 0}})}, {}, std::nullopt,
+                             TrainLayout{5, 1, 5});
+            file.write_steps(0, {{1, 2}, {3.0, 2.5}, {1.0, 1.5}, {0.1, 0.2}, {7, 8}});
+            file.write_items(0, {{1, 2}, {40, 20}, {0, 0}});
+            file.flush();
+            file.write_evaluations(0, {{2}, {4.0}, {9}});
+            die();
+        });
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    EXPECT_FALSE(std::filesystem::exists(path));
+    const Earlier left = read_earlier(part);
+    EXPECT_EQ(left.unusable, "");
+    EXPECT_FALSE(left.complete);
+    EXPECT_EQ(left.steps, (LossHistory{{1, 2}, {3.0, 2.5}, {1.0, 1.5}, {0.1, 0.2}, {7, 8}}));
+    ASSERT_EQ(left.starts.size(), 1U);
+    EXPECT_EQ(all_of<std::int64_t>(part, "/train/items/document"),
+              (std::vector<std::int64_t>{40, 20, -1, -1, -1}));
 }
 
 // A limit on the size of files stands for a full disk: every write beyond it fails.
