@@ -86,7 +86,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 # ---- targets ------------------------------------------------------------------------------------
 .DEFAULT_GOAL := all
 test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
-.PHONY: all run run-deck check check-unit check-mpi check-self check-golden check-tools check-emulated check-sanitized check-link emulated-programs lint bench deps install clean help FORCE
+.PHONY: all run run-deck train-tiny check check-unit check-mpi check-self check-golden check-tools check-emulated check-sanitized check-link emulated-programs lint bench deps install clean help FORCE
 .DELETE_ON_ERROR:
 
 all: foregather ## build the program (./foregather)
@@ -151,6 +151,12 @@ submake = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shel
 run: deps ## score SmolLM2-135M on 2 ranks, then show the prefetch at depths 0 and 1
 	@$(submake) all
 	@tools/run_demo "$(MPIRUN)" "$(VENV)" "$(WORK)" "$(NP)"
+train-tiny: deps ## train a small Llama from nothing on NP= ranks, in about two minutes
+	@$(submake) all
+	@tools/tiny_inputs "$(VENV)" "$(WORK)/tiny-train.h5" "$(WORK)/tiny-held-out.h5"
+	$(MPIRUN) --oversubscribe --bind-to none -n $(NP) ./foregather inputs/train-tiny.deck \
+	    --data.tokens=$(WORK)/tiny-train.h5 --train.evaluate=$(WORK)/tiny-held-out.h5 \
+	    --checkpoint.directory=$(WORK)/train-tiny --output.file=$(WORK)/train-tiny.h5
 run-deck: deps ## run DECK= on NP= ranks
 	@$(submake) all
 	$(MPIRUN) --oversubscribe --bind-to none -n $(NP) ./foregather $(DECK)

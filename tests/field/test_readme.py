@@ -35,3 +35,12 @@ def test_the_deck_of_the_readme_is_refused_for_nothing_but_its_absent_inputs(tmp
     told = subprocess.run([ROOT / "foregather", "--check", deck], cwd=tmp_path, capture_output=True, text=True)
     assert told.returncode == 2
     assert "run/smollm2-135m.h5" in told.stderr and len(told.stderr.splitlines()) == 1
+
+
+def test_decks_of_inputs_are_refused_for_nothing_but_their_absent_inputs(tmp_path):
+    decks = sorted((ROOT / "inputs").glob("*.deck"))
+    assert len(decks) > 3
+    for deck in decks:
+        told = subprocess.run([ROOT / "foregather", "--check", deck], cwd=tmp_path, capture_output=True, text=True)
+        assert told.returncode == 2 and len(told.stderr.splitlines()) == 1, told.stderr
+        assert re.search("cannot (open|be read)", told.stderr), told.stderr
