@@ -35,8 +35,8 @@ public:
 private:
     struct Both { // one array on both sides
         Both() = default;
-        Both(device::Device& device, base::Elements n, const char* purpose)
-            : host(device, n, purpose), device(device, n, purpose) {}
+        Both(device::Device& where, base::Elements n, const char* purpose)
+            : host(where, n, purpose), device(where, n, purpose) {}
         device::HostBuffer<std::int32_t> host;
         device::Buffer<std::int32_t> device;
     };

@@ -2,10 +2,12 @@
 // Every output against every input and every other output.
 #include "paths.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
 #include <foregather/base/error.hpp>
+#include <foregather/io/checkpoint_folder.hpp>
 
 namespace foregather::job {
 namespace {
@@ -27,18 +29,63 @@ bool same_file(const std::string& a, const std::string& b) {
     return !one.empty() && one == other;
 }
 
+bool is_checkpoint_name(fs::path name) {
+    if (name.extension() == ".part") {
+        name.replace_extension();
+    }
+    return io::step_of_name(name.string()).has_value();
+}
+
+// What lies among a run's checkpoints under the name of one may be overwritten or removed by it.
+void refuse_among_checkpoints(const deck::Deck& deck, const std::vector<Named>& files) {
+    const std::string& directory = deck.sections().checkpoint.directory;
+    for (const Named& file : files) {
+        std::error_code ignored;
+        const fs::path path = fs::weakly_canonical(fs::absolute(file.path, ignored), ignored);
+        if (is_checkpoint_name(path.filename()) &&
+            same_file(path.parent_path().string(), directory)) {
+            base::refuse(file.what + " (" + file.path + ") lies in " +
+                         deck.where("checkpoint.directory") + " = " + directory +
+                         ", where this run may overwrite or remove it; give the run a folder of "
+                         "its own");
+        }
+    }
+}
+
+// What the deck names to be read.
+std::vector<Named> named_inputs(const deck::Deck& deck) {
+    const deck::Sections& s = deck.sections();
+    std::vector<Named> inputs = {{"model.weights", s.model.weights},
+                                 {"data.tokens", s.data.tokens}};
+    if (s.job.name == "train") {
+        inputs.push_back({"model.config", s.model.config});
+        inputs.push_back({"train.evaluate", s.train.evaluate});
+    }
+    const auto empty = [](const Named& named) { return named.path.empty(); };
+    inputs.erase(std::remove_if(inputs.begin(), inputs.end(), empty), inputs.end());
+    return inputs;
+}
+
 } // namespace
 
 void refuse_overlaps(const deck::Deck& deck, const std::string& deck_path) {
     const deck::Sections& s = deck.sections();
-    const std::vector<Named> inputs = {{"the deck", deck_path},
-                                       {"model.weights", s.model.weights},
-                                       {"data.tokens", s.data.tokens}};
+    std::vector<Named> inputs = named_inputs(deck);
+    inputs.push_back({"the deck", deck_path});
     std::vector<Named> outputs = {
         {deck.where("output.file"), s.output.file},
         {deck.where("output.file") + " while it is written", s.output.file + ".part"}};
     if (!s.output.log.empty()) {
         outputs.push_back({deck.where("output.log"), s.output.log});
+    }
+    if (s.job.name == "train" && !s.checkpoint.directory.empty()) {
+        std::vector<Named> files = inputs;
+        files.insert(files.end(), outputs.begin(), outputs.end());
+        refuse_among_checkpoints(deck, files);
+    }
+    const std::string& resume = s.checkpoint.resume;
+    if (s.job.name == "train" && resume != "auto" && resume != "none") {
+        inputs.push_back({"checkpoint.resume", resume}); // may well lie among the run's checkpoints
     }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         std::vector<Named> others = inputs;

@@ -2,47 +2,19 @@
 // Comparing by content: a file that was moved or copied is the same file.
 #include "resume.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include <foregather/base/error.hpp>
 
-#include "version.hpp"
+#include "model_files.hpp"
 
 namespace foregather::job {
 namespace {
 
 // Keys that stand for themselves no longer: their content or what became of them is compared.
-constexpr std::array by_content = {"model.weights",   "data.tokens",      "device.kind",
-                                   "device.products", "fsdp.param_dtype", "data.stride"};
-
-std::string content_of(const io::WeightsFile& weights) {
-    if (!weights.content_sha256().empty()) {
-        return "sha256 " + weights.content_sha256();
-    }
-    struct stat facts {};
-    const bool there = ::stat(weights.path().c_str(), &facts) == 0;
-    return std::to_string(weights.file_bytes()) + " bytes, changed at " +
-           std::to_string(there ? facts.st_mtime : 0) + " s, config " +
-           io::sha256_of_text(weights.config_json());
-}
-
-// Everything in which `now` differs from what is stored, a line each.
-std::vector<std::string> differences(const std::vector<io::IdentityRow>& stored,
-                                     const std::vector<io::IdentityRow>& now, bool told) {
-    std::vector<std::string> lines;
-    for (const io::IdentityRow& row : now) {
-        const auto same = std::find_if(stored.begin(), stored.end(),
-                                       [&](const auto& other) { return other.name == row.name; });
-        const std::string before = same == stored.end() ? "not recorded" : same->value;
-        if (row.told == told && !row.value.empty() && before != row.value) {
-            lines.push_back(row.name + " was " + before + ", is " + row.value);
-        }
-    }
-    return lines;
-}
+const std::vector<std::string> by_content = {"model.weights",   "data.tokens",      "device.kind",
+                                             "device.products", "fsdp.param_dtype", "data.stride"};
 
 void compare(const deck::Deck& deck, const std::string& path, const io::Earlier& earlier,
              const std::vector<io::IdentityRow>& identity, std::vector<std::string>& notes) {
@@ -64,24 +36,16 @@ void compare(const deck::Deck& deck, const std::string& path, const io::Earlier&
 
 std::vector<io::IdentityRow> identity_of(const deck::Deck& deck, const Inputs& inputs,
                                          const Machine& machine) {
-    const auto counted = [](const std::string& text) { return text.empty() ? "none" : text; };
     std::vector<io::IdentityRow> rows = {
-        {"weights", content_of(*inputs.weights)},
+        {"weights", content_of(*inputs.weights, true)},
         {"tokens", "sha256 " + inputs.tokens_sha256},
         {"packs", std::to_string(inputs.packs.packs.size())},
         {"device", machine.device},
         {"products", machine.products},
         {"type of weights", machine.weights_type},
         {"data.stride in force", std::to_string(inputs.packs.cut.stride)}};
-    for (const deck::KeyInfo& key : deck::known_keys()) {
-        if (key.mark != deck::Mark::free && key.serves(deck.sections().job.name) &&
-            std::find(by_content.begin(), by_content.end(), key.key) == by_content.end()) {
-            rows.push_back({key.key, counted(deck.plain(key.key)), key.mark == deck::Mark::told});
-        }
-    }
-    for (const Version& version : versions()) {
-        rows.push_back({"version of " + version.name, counted(version.value), true});
-    }
+    add_keys(rows, deck, by_content);
+    add_versions(rows);
     return rows;
 }
 

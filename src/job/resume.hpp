@@ -11,14 +11,10 @@
 #include <foregather/io/results_file.hpp>
 #include <foregather/mesh/control.hpp>
 
+#include "identity.hpp"
 #include "inputs.hpp"
 
 namespace foregather::job {
-
-// What computes, as far as it decides bits. Empty for --check, which compares none of it.
-struct Machine {
-    std::string device, products, weights_type;
-};
 
 // What every run stores at its start. For the rank that knows Inputs::tokens_sha256.
 std::vector<io::IdentityRow> identity_of(const deck::Deck& deck, const Inputs& inputs,

@@ -9,6 +9,9 @@
 #include <foregather/deck/ledger.hpp>
 #include <foregather/mesh/watch.hpp>
 
+#include <foregather/io/checkpoint_folder.hpp>
+#include <foregather/shard/save.hpp>
+
 #include "paths.hpp"
 #include "progress.hpp"
 #include "settle.hpp"
@@ -134,6 +137,11 @@ void TrainRun::choose_transport_and_depths() {
 
 void TrainRun::find_beginning() {
     from_ = find_start(s_.checkpoint, deck_.where("checkpoint.resume"), control_);
+    control_.together([&] {
+        if (control_.first() && !s_.checkpoint.directory.empty()) {
+            io::prepare_checkpoints(s_.checkpoint.directory);
+        }
+    });
     rule_ = {s_.train.batch_documents, topology_.size() * s_.train.accumulate, s_.batch.tokens};
     state_.seed = s_.train.seed;
 }

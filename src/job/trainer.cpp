@@ -25,7 +25,6 @@ Trainer::Trainer(const Parts& parts)
     p_.control.together([&] {
         transformer_ = std::make_unique<model::TrainableTransformer>(
             p_.inputs.config, chain, device, training_limits(p_.work));
-        p_.backend.kernels().prepare(transformer_->products());
         compute_ = device.stream("compute", device::Priority::normal);
         reduce_ = device.stream("reduce", device::Priority::high);
         optimizer_ = std::make_unique<Optimizer>(
@@ -69,6 +68,9 @@ void Trainer::open_reducer(bool with_timeline) {
         },
         [&kernels](base::ConstSlab from, base::View<float> to, device::Stream& stream) {
             kernels.add(from, to, stream);
+        },
+        [&kernels](base::View<float> what, device::Stream& stream) {
+            kernels.clear(what, stream);
         }};
     reducer_ = std::make_unique<schedule::GradientReducer>(
         p_.inputs.chain.units, plan_, memory, std::move(arithmetic),

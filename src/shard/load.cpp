@@ -61,11 +61,8 @@ void Upload::send() {
     turn_ = 1 - turn_;
 }
 
-Loader::Loader(io::WeightsFile& file, base::Bytes staging_bytes)
-    : file_(file), staging_bytes_(staging_bytes) {}
-
-void Loader::load(const UnitSpec& unit, const ShardLayout& layout, int rank,
-                  Destination& destination) {
+void fill_part(const UnitSpec& unit, const ShardLayout& layout, int rank, Destination& destination,
+               const std::function<void(const Slice&)>& fill) {
     if (destination.size() != layout.per_rank()) {
         base::fail("unit " + unit.name + ": a part of " + std::to_string(layout.per_rank()) +
                    " elements does not fit " + std::to_string(destination.size()));
@@ -84,11 +81,20 @@ void Loader::load(const UnitSpec& unit, const ShardLayout& layout, int rank,
     };
     for (const Slice& slice : slices_of(unit, layout, rank)) {
         pad_up_to(slice.into);
-        load_slice(slice, destination);
+        fill(slice);
         written = slice.into + slice.elements;
     }
     pad_up_to(destination.size());
     destination.end();
+}
+
+Loader::Loader(io::WeightsFile& file, base::Bytes staging_bytes)
+    : file_(file), staging_bytes_(staging_bytes) {}
+
+void Loader::load(const UnitSpec& unit, const ShardLayout& layout, int rank,
+                  Destination& destination) {
+    fill_part(unit, layout, rank, destination,
+              [&](const Slice& slice) { load_slice(slice, destination); });
 }
 
 void Loader::load_slice(const Slice& slice, Destination& to) {

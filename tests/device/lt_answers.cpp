@@ -74,9 +74,10 @@ void LtAnswers::multiply(int answer, const kernels::LtProducts::Operands& o,
                          device::Stream& stream) const {
     const auto& chosen = answers_.at(static_cast<std::size_t>(answer));
     const float alpha = 1, beta = add_ ? 1 : 0;
-    cublaslt().check(cublaslt().matmul(handle_.handle(), desc_.handle(), &alpha, o.w, w_.handle(),
-                                       o.x, x_.handle(), &beta, o.y, y_.handle(), o.y, y_.handle(),
-                                       &chosen.algo, workspace_.data(), chosen.workspaceSize,
+    cublaslt().check(cublaslt().matmul(handle_.handle(), desc_.handle(), &alpha, o.right,
+                                       w_.handle(), o.left, x_.handle(), &beta, o.result,
+                                       y_.handle(), o.result, y_.handle(), &chosen.algo,
+                                       workspace_.data(), chosen.workspaceSize,
                                        device::cuda_stream(stream)),
                      "enqueue a product");
 }

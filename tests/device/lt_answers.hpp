@@ -15,7 +15,7 @@ class LtAnswers {
 public:
     using Shape = kernels::LtProducts::Shape;
 
-    // Asks for `most` answers; the first is what asking for one gives. Without a bias.
+    // Asks for `most` answers; the first is what asking for one gives. Of an output without a bias.
     LtAnswers(const Shape& shape, base::View<std::byte> workspace, int most);
 
     int count() const { return static_cast<int>(answers_.size()); }

@@ -13,6 +13,7 @@ from mutants import Builder, Change, Situation, Trial, noticed, said, sites
 PREFETCHER = "src/schedule/prefetcher.cpp"
 STAGED = "src/schedule/staged_parts.cpp"
 SOURCE = "src/schedule/source.cpp"
+SCHEDULE = "src/schedule/schedule.cpp"
 LOOP = "src/job/pass_loop.cpp"
 GIVEN_BACK = "        staged_->given_back(gather_stream_);\n"
 BEGIN_GATHER = "    e.gather.begin->record(gather_stream_);\n"
@@ -42,8 +43,8 @@ OTHERWISE = [
            ((BEGIN_GATHER, BEGIN_GATHER + BEGIN_GATHER.replace("begin", "end")),
             (BEGIN_GATHER.replace("begin", "end") + "    if", "    if"))),
     Change("a gather runs on a stream of its own", PREFETCHER,
-           (('std::to_string(step.use),\n                             gather_stream_);',
-             'std::to_string(step.use),\n                             *other);'),
+           (('std::to_string(use),\n                             gather_stream_);',
+             'std::to_string(use),\n                             *other);'),
             (BEGIN_GATHER, BEGIN_GATHER + OTHER_STREAM.replace("device.", "this->device().")))),
     Change("a part is read from the other stage", STAGED,
            (("return stage(taken_,", "return stage(taken_ + 1,"),)),
@@ -120,9 +121,8 @@ def test_a_change_of_nothing_is_noticed_nowhere(trial, tmp_path):
 
 def test_a_gather_behind_its_compute_is_told_and_changes_no_score(trial, tmp_path):
     late = Change(
-        "each gather is enqueued behind the compute that was to hide it", PREFETCHER,
-        (("schedule_(options.uses, options.passes, options.depth)",
-          "schedule_(options.uses, options.passes, 0)"),),
+        "each gather is enqueued behind the compute that was to hide it", SCHEDULE,
+        (("last = own_reach(use_);", "last = use_;"),),
     )  # fmt: skip
     situation = Situation("2 ranks")
     expected = trial.unchanged(situation)
@@ -136,4 +136,6 @@ def test_a_gather_behind_its_compute_is_told_and_changes_no_score(trial, tmp_pat
     assert prefetch["verdict"] == ["not observed"]
     assert (prefetch["requested"], prefetch["issued_ahead"]) == ([1], [0])
     assert prefetch["reason"] == ["at use 0 0 later uses were issued, not 1"]
-    assert prefetch["gathers"] == list(expected.result.table("/timing/prefetch")["gathers"])
+    # What is gathered later may find more that is there already.
+    gathers = list(expected.result.table("/timing/prefetch")["gathers"])
+    assert 0 < prefetch["gathers"][0] <= gathers[0]

@@ -66,13 +66,18 @@ struct AttentionShape {
 
 enum class Into { overwrite, add };
 
+// What is multiplied of x [T, in], w [out, in] and y [T, out]: y = x w^T, dx = dy w, dw = dy^T x.
+enum class Product { output, input_gradient, weight_gradient };
+
 // Products that will be asked for: of up to so many rows.
 struct ProductShape {
     Elements most_rows = 0, in = 0, out = 0;
-    base::DType type = base::DType::f32; // of x and w
-    bool bias = false;
+    base::DType type = base::DType::f32; // of both operands
+    bool bias = false;                   // an output's; of a gradient's, kernels make no product
     Into into = Into::overwrite;
-    bool logits = false; // of head_piece(): `out` are the piece's rows
+    // Of head_piece(), or of head_backward(), which sets and adds: `out` are the piece's rows.
+    bool logits = false;
+    Product product = Product::output;
 
     friend bool operator==(const ProductShape&, const ProductShape&) = default;
 };
@@ -83,8 +88,9 @@ public:
 
     virtual ~Kernels() = default;
 
-    // A product may read and overwrite rows of x and y beyond those it is asked for, up to a
-    // multiple of so many: that memory must be there, what it holds is undefined.
+    // A product may read and overwrite rows of x and y (or of their gradients) beyond those it is
+    // asked for, up to a multiple of so many: that memory must be there, what it holds is
+    // undefined.
     virtual Elements row_multiple() const { return 1; }
     // The largest head dim that attention takes.
     virtual int widest_head() const { return std::numeric_limits<int>::max(); }

@@ -33,8 +33,8 @@ public:
     void product_input_gradient(ConstSlab dy, ConstSlab w, Into into, Floats dx, Elements tokens,
                                 Stream& stream);
     // dw (+)= dy^T x, dbias (+)= the sum of dy's rows. dy [T, out], x [T, in] of dy's type,
-    // dw [out, in], dbias [out] or empty. Sums go over `tokens` rows, whatever lies beyond. Without
-    // tokens overwriting leaves zeros.
+    // dw [out, in], dbias [out] or empty. Sums go over `tokens` rows, whatever lies beyond;
+    // Kernels::row_multiple() holds for dy and x. Without tokens overwriting leaves zeros.
     void product_weight_gradient(ConstSlab dy, ConstSlab x, Into into, Floats dw, Floats dbias,
                                  Elements tokens, Stream& stream);
 
@@ -79,7 +79,8 @@ public:
     // each, over their number: dlogits = scale * (softmax - [target]), 0 in rows whose target is
     // -1, formed for some rows and columns at a time and rounded to w's type. dx (+)= dlogits w, dw
     // (+)= dlogits^T x. x [S, C], w [R, C] of x's type, of vocabulary rows first_row.., `state`
-    // complete, dx [S, C], dw [R, C]. Without rows overwriting leaves zeros in dw.
+    // complete, dx [S, C], dw [R, C]. Kernels::row_multiple() holds for x and dx. Without rows
+    // overwriting leaves zeros in dw.
     void head_backward(ConstSlab x, ConstSlab w, Elements first_row, Ids targets, HeadState state,
                        float scale, Into into_dx, Floats dx, Into into_dw, Floats dw,
                        Stream& stream);

@@ -53,6 +53,15 @@ struct ModelConfig {
 // would change the mathematics, all at once; `file` names where the text came from.
 ModelConfig parse_config(const std::string& json, const std::string& file);
 
+// What training alone asks of a config.
+struct TrainingConfig {
+    double initializer_range = 0.02; // standard deviation of random matrices
+    std::vector<std::string> notes;  // a default that was taken, in words
+};
+// Of a config that parse_config() takes. Throws Error(refused) for what scoring may pass over and
+// training may not: dropout, and an initializer_range that is no number above 0.
+TrainingConfig parse_training_config(const std::string& json, const std::string& file);
+
 // The tensors that the model reads, under their Hugging Face names, in the order of use. A tied
 // model has no "lm_head.weight".
 std::vector<base::TensorSpec> tensors_of(const ModelConfig& config);

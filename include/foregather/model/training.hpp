@@ -80,6 +80,10 @@ public:
     void evaluate(shard::WeightSource& weights, const TrainingPack& pack, kernels::Kernels& kernels,
                   device::Stream& compute);
 
+    // Every product of a pass of up to limits.tokens tokens, forward and backward, each shape once:
+    // what Kernels::prepare() is told.
+    std::vector<kernels::ProductShape> products() const;
+
     // Device memory that the constructor allocates, to the byte.
     static base::Bytes activation_bytes(const ModelConfig& config, const TrainingLimits& limits);
 

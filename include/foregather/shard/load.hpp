@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -79,6 +80,12 @@ private:
     base::Elements filled_ = 0; // of it
     base::Elements sent_ = 0;   // of the part
 };
+
+// Fills `destination` [layout.per_rank()] of fp32 or bf16 with a rank's part, from its first
+// element to its last: `fill` gives the elements of a slice, asking next() for all of them; padding
+// becomes zero. Throws Error(failed) for a destination of another size or type.
+void fill_part(const UnitSpec& unit, const ShardLayout& layout, int rank, Destination& destination,
+               const std::function<void(const Slice&)>& fill);
 
 class Loader {
 public:

@@ -158,12 +158,15 @@ __device__ void mix(const Plain<dim>& my, Running<dim>& running) {
 
 template <int dim>
 __device__ void write_rows(const Plain<dim>& my, const Running<dim>& running,
-                           const AttentionArrays& in, const QueryBlock& block, float* out) {
+                           const AttentionArrays& in, const RowBlock& block, float* out) {
     constexpr int group = Plain<dim>::group;
 #pragma unroll
     for (int i = 0; i < thread_rows; ++i) {
         const Elements query = block.begin + my.y * thread_rows + i;
         const float inverse = 1.0F / running.sum[i];
+        if (in.lse != nullptr && query < block.end && my.x == 0) {
+            in.lse[query * in.heads + block.head] = running.maximum[i] + logf(running.sum[i]);
+        }
         float* row = out + (query * in.heads + block.head) * in.dim;
 #pragma unroll
         for (int c = 0; c < Plain<dim>::columns; ++c) {
@@ -179,10 +182,10 @@ template <int dim>
 __global__ void __launch_bounds__(plain_threads)
     attention_kernel(const AttentionArrays in, float* out) {
     if (!offsets_lead(in)) {
-        poison(in, out);
+        poison(in, out, in.heads);
         return;
     }
-    const QueryBlock block = query_block_of(in);
+    const RowBlock block = row_block_of(in);
     if (block.begin >= block.end) {
         return;
     }
@@ -215,15 +218,6 @@ __global__ void __launch_bounds__(plain_threads)
     write_rows(my, running, in, block, out);
 }
 
-// Multiplies and adds of both products if each query sees half of the tokens before the pack's end,
-// or its window: where documents end, the host does not know.
-double attention_flops(const AttentionArrays& in) {
-    const auto tokens = static_cast<double>(in.tokens);
-    const double seen =
-        in.window > 0 ? std::min(static_cast<double>(in.window), tokens / 2) : tokens / 2;
-    return 4.0 * tokens * seen * in.heads * in.dim;
-}
-
 } // namespace
 
 int CudaKernels::widest_head() const {
@@ -243,9 +237,6 @@ int CudaKernels::widest_head() const {
 void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, AttentionShape shape,
                                Slab out, Floats lse, Stream& stream) {
     const int dim = shape.head_dim;
-    if (!lse.empty()) {
-        base::fail("attention: the device's kernels keep no log-sum-exp");
-    }
     if (dim > widest_head() || dim % 2 != 0) {
         base::fail("attention: heads of " + std::to_string(dim) +
                    ", the device's kernels take even ones up to " + std::to_string(widest_head()));
@@ -253,24 +244,14 @@ void CudaKernels::do_attention(Floats q, Floats k, Floats v, Ids offsets, Attent
     if (!cut_into<4>(4, q.data(), k.data(), v.data(), out.f32())) {
         base::fail("attention: its arrays begin at addresses that are no multiple of 16 bytes");
     }
-    const AttentionArrays in{q.data(),
-                             k.data(),
-                             v.data(),
-                             offsets.data(),
-                             static_cast<int>(offsets.size()) - 1,
-                             shape.heads,
-                             shape.kv_heads,
-                             dim,
-                             out.n / (Elements{shape.heads} * dim),
-                             shape.window,
-                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)))};
+    const AttentionArrays in = attention_arrays(q, k, v, offsets, shape, lse);
     const dim3 grid = query_blocks(in) * static_cast<unsigned>(shape.heads);
     const auto run = [&](const char* name, auto kernel, int threads, std::size_t shared_bytes,
                          auto* to) {
         launch(name, kernel, {grid, static_cast<unsigned>(threads), shared_bytes},
                {{reads(q.data(), std::ssize(q)), reads(k.data(), std::ssize(k)),
-                 reads(v.data(), std::ssize(v)), reads(offsets), writes(out)},
-                attention_flops(in)},
+                 reads(v.data(), std::ssize(v)), reads(offsets), writes(out), writes(lse)},
+                2.0 * attention_flops(in)},
                stream, in, to);
     };
     const auto run_plain = [&]<int padded>(std::integral_constant<int, padded>) {

@@ -3,6 +3,9 @@
 // offsets of the documents where they lie, and what a query sees.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "cuda.hpp"
 #include "lanes.cuh"
 
@@ -20,7 +23,34 @@ struct AttentionArrays {
     int heads, kv_heads, dim;
     Elements tokens, window;
     float scale;
+    float* lse; // [T, H] or null
 };
+
+inline AttentionArrays attention_arrays(ConstFloats q, ConstFloats k, ConstFloats v, Ids offsets,
+                                        const AttentionShape& shape, Floats lse) {
+    const Elements row = Elements{shape.heads} * shape.head_dim;
+    return {q.data(),
+            k.data(),
+            v.data(),
+            offsets.data(),
+            static_cast<int>(offsets.size()) - 1,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            static_cast<Elements>(q.size()) / row,
+            shape.window,
+            static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
+            lse.data()};
+}
+
+// Multiplies and adds of one product if each query sees half of the tokens before the pack's end,
+// or its window: where documents end, the host does not know.
+inline double attention_flops(const AttentionArrays& in) {
+    const auto tokens = static_cast<double>(in.tokens);
+    const double seen =
+        in.window > 0 ? std::min(static_cast<double>(in.window), tokens / 2) : tokens / 2;
+    return 2.0 * tokens * seen * in.heads * in.dim;
+}
 
 // A document's blocks of queries are numbered from offset / query_rows + its own number on. These
 // ranges never overlap, so a block finds its document by bisection and the host need not know the
@@ -29,9 +59,9 @@ inline unsigned query_blocks(const AttentionArrays& in) {
     return static_cast<unsigned>(in.tokens / query_rows + max(in.documents, 1));
 }
 
-struct QueryBlock {
-    Elements begin = 0, end = 0; // queries; none: nothing to do
-    Elements document = 0;       // first token
+struct RowBlock {
+    Elements begin = 0, end = 0;             // tokens; none: nothing to do
+    Elements document = 0, document_end = 0; // its tokens
     int head = 0;
 };
 
@@ -59,10 +89,12 @@ __device__ inline bool offsets_lead(const AttentionArrays& in) {
     return any == 0;
 }
 
-// The last queries of a pack have the most keys: the first blocks take them.
-__device__ inline QueryBlock query_block_of(const AttentionArrays& in) {
-    const auto heads = static_cast<unsigned>(in.heads);
-    const Elements block = gridDim.x / heads - 1 - blockIdx.x / heads;
+// The last queries of a pack have the most keys: the first blocks take them. Of keys it is the
+// first.
+__device__ inline RowBlock row_block_of(const AttentionArrays& in, bool of_keys = false) {
+    const auto heads = static_cast<unsigned>(of_keys ? in.kv_heads : in.heads);
+    const Elements number = blockIdx.x / heads;
+    const Elements block = of_keys ? number : gridDim.x / heads - 1 - number;
     int document = 0;
     for (int end = in.documents; end - document > 1;) { // document's range begins at most here
         const int middle = (document + end) / 2;
@@ -71,25 +103,26 @@ __device__ inline QueryBlock query_block_of(const AttentionArrays& in) {
     const Elements first = in.offsets[document];
     const Elements begin = first + (block - (first / query_rows + document)) * query_rows;
     const Elements stop = in.offsets[document + 1];
-    return {begin, min(begin + query_rows, stop), first, static_cast<int>(blockIdx.x % heads)};
+    return {begin, min(begin + query_rows, stop), first, stop,
+            static_cast<int>(blockIdx.x % heads)};
 }
 
-// Outputs of this block's share of tokens become NaN.
+// Outputs [T, all_heads, D] of this block's share of tokens become NaN.
 template <class T>
-__device__ void poison(const AttentionArrays& in, T* out) {
-    const auto heads = static_cast<unsigned>(in.heads);
+__device__ void poison(const AttentionArrays& in, T* out, int all_heads) {
+    const auto heads = static_cast<unsigned>(all_heads);
     const Elements head = blockIdx.x % heads;
     const Elements begin = Elements{blockIdx.x / heads} * query_rows;
     for (Elements t = begin; t < min(begin + query_rows, in.tokens); ++t) {
         for (int i = static_cast<int>(threadIdx.x); i < in.dim; i += static_cast<int>(blockDim.x)) {
-            store<1>(out + (t * in.heads + head) * in.dim + i, Few<1>{{not_a_number()}});
+            store<1>(out + (t * all_heads + head) * in.dim + i, Few<1>{{not_a_number()}});
         }
     }
 }
 
 // Keys of a document come in blocks that begin with it: a window that hides nothing, or another
 // place in the pack, changes no bit.
-__device__ inline Elements first_key_of(const QueryBlock& block, Elements window) {
+__device__ inline Elements first_key_of(const RowBlock& block, Elements window) {
     const Elements seen =
         window > 0 ? max(block.document, block.begin + 1 - window) : block.document;
     return block.document + (seen - block.document) / key_rows * key_rows;

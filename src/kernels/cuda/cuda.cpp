@@ -12,13 +12,14 @@
 #include <foregather/kernels/cuda_kernels.hpp>
 
 #include "products.hpp"
+#include "training.hpp"
 
 namespace foregather::kernels {
 
 CudaKernels::CudaKernels(device::Device& device, bool tf32)
     : products_(new Products{device, LtProducts(device, tf32)}),
-      logits_(device, logit_tokens * logit_columns, "logits of a block"), gpu_(device.facts().name),
-      tf32_(tf32) {
+      logits_(device, logit_tokens * logit_columns, "logits of a block"),
+      training_(std::make_unique<CudaTraining>(*this)), gpu_(device.facts().name), tf32_(tf32) {
     int ordinal = 0, limit = 0;
     device::check(cudaGetDevice(&ordinal), "ask which GPU is this thread's");
     device::check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal),

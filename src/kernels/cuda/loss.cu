@@ -210,17 +210,23 @@ void CudaKernels::do_head_piece(ConstSlab x, ConstSlab w, Elements first_row, Id
     const auto scored = static_cast<Elements>(targets.size());
     const Elements width = x.n / scored;
     const Elements rows = w.n / width;
-    const auto part = [](const ConstSlab& whole, Elements first, Elements count) {
-        return ConstSlab(whole.data + first * base::size_of(whole.type), count, whole.type);
-    };
     for (Elements s = 0; s < scored; s += logit_tokens) {
         const Elements tokens = std::min(logit_tokens, scored - s);
         const State at = state_from(state, s);
         for (Elements row = 0; row < rows; row += logit_columns) {
             const Elements n = std::min(logit_columns, rows - row);
             float* logits = logits_.view().data();
-            multiply(part(x, s * width, tokens * width), part(w, row * width, n * width), {},
-                     Into::overwrite, logits, tokens, width, n, logit_columns, stream);
+            multiply({Product::output,
+                      x.part(s * width, tokens * width),
+                      w.part(row * width, n * width),
+                      {},
+                      Into::overwrite,
+                      logits,
+                      tokens,
+                      width,
+                      n,
+                      logit_columns},
+                     stream);
             const double folded = static_cast<double>(tokens) * static_cast<double>(n);
             launch("fold_logits", fold_logits_kernel,
                    {static_cast<unsigned>(tokens), fold_threads, top_shared_bytes(at.k)},

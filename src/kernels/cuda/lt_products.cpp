@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major y = x w^T is column-major y^T = w x^T: cuBLASLt's A is w, transposed, and its B is x.
+// cuBLASLt thinks in columns, so it is asked for the transposed results: y^T = w x^T, dx^T = w^T
+// dy^T, dw^T = x^T dy. Its A is the right operand, its B the left one; what it takes for a matrix
+// without transposition is the transpose of ours.
 #include "lt_products.hpp"
 
 #include <array>
@@ -13,6 +15,9 @@ namespace {
 std::string text_of(const LtProducts::Shape& s) {
     return std::to_string(s.rows) + " rows, " + std::to_string(s.in) + " -> " +
            std::to_string(s.out) + " " + base::name_of(s.type) + (s.bias ? ", bias" : "") +
+           (s.product == Product::input_gradient    ? ", the input's gradient"
+            : s.product == Product::weight_gradient ? ", the weight's gradient"
+                                                    : "") +
            (s.add ? ", added" : "");
 }
 
@@ -65,10 +70,16 @@ LtProducts::Plan LtProducts::plan(const Shape& s) const {
         s.type == base::DType::f32 && tf32_ ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasLtMatmulDesc_t made = nullptr;
     cublaslt().check(cublaslt().desc_create(&made, compute, CUDA_R_32F), "describe a product");
-    Plan plan{LtDesc(made), layout(type, s.in, s.out, s.in), layout(type, s.in, s.rows, s.in),
-              layout(CUDA_R_32F, s.out, s.rows, s.y_stride)};
-    set(made, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    set(made, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+    const bool to_y = s.product == Product::output, to_w = s.product == Product::weight_gradient;
+    const auto w = [&](cudaDataType_t t) { return layout(t, s.in, s.out, s.in); };
+    const auto x = [&](cudaDataType_t t) { return layout(t, s.in, s.rows, s.in); };
+    const auto y = [&](cudaDataType_t t) { return layout(t, s.out, s.rows, s.y_stride); };
+    Plan plan{LtDesc(made), to_w ? x(type) : w(type), to_y ? x(type) : y(type),
+              to_y   ? y(CUDA_R_32F)
+              : to_w ? w(CUDA_R_32F)
+                     : x(CUDA_R_32F)};
+    set(made, CUBLASLT_MATMUL_DESC_TRANSA, to_y ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(made, CUBLASLT_MATMUL_DESC_TRANSB, to_w ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (s.bias) {
         set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
         set(made, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(CUDA_R_32F));
@@ -77,8 +88,8 @@ LtProducts::Plan LtProducts::plan(const Shape& s) const {
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     const cublasStatus_t rc =
-        cublaslt().heuristic(handle_.handle(), made, plan.w.handle(), plan.x.handle(),
-                             plan.y.handle(), plan.y.handle(), wanted.handle(), 1, &best, &found);
+        cublaslt().heuristic(handle_.handle(), made, plan.a.handle(), plan.b.handle(),
+                             plan.d.handle(), plan.d.handle(), wanted.handle(), 1, &best, &found);
     if (rc == CUBLAS_STATUS_NOT_SUPPORTED || (rc == CUBLAS_STATUS_SUCCESS && found == 0)) {
         base::refuse("cuBLASLt " + version() + " has no algorithm for a product of " + text_of(s));
     }
@@ -106,11 +117,11 @@ void LtProducts::multiply(const Shape& shape, const Operands& operands, Stream& 
         set(plan.desc.handle(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     }
     const float alpha = 1, beta = shape.add ? 1 : 0;
-    cublaslt().check(cublaslt().matmul(handle_.handle(), plan.desc.handle(), &alpha, operands.w,
-                                       plan.w.handle(), operands.x, plan.x.handle(), &beta,
-                                       operands.y, plan.y.handle(), operands.y, plan.y.handle(),
-                                       &plan.algorithm, workspace_.view().data(), plan.workspace,
-                                       device::cuda_stream(stream)),
+    cublaslt().check(cublaslt().matmul(handle_.handle(), plan.desc.handle(), &alpha, operands.right,
+                                       plan.a.handle(), operands.left, plan.b.handle(), &beta,
+                                       operands.result, plan.d.handle(), operands.result,
+                                       plan.d.handle(), &plan.algorithm, workspace_.view().data(),
+                                       plan.workspace, device::cuda_stream(stream)),
                      "enqueue a product of " + text_of(shape));
 }
 

@@ -23,21 +23,23 @@ public:
     // to one stream. tf32: may fp32 operands be rounded to 10 bits for the tensor cores?
     LtProducts(device::Device& device, bool tf32);
 
-    // A product y [rows, out] (rows y_stride apart) = x [rows, in] w [out, in]^T.
+    // A product of x [rows, in], w [out, in] and y [rows, out], whose rows are y_stride apart.
     struct Shape {
         Elements rows = 0; // a multiple of product_row_multiple
         Elements in = 0, out = 0, y_stride = 0;
-        base::DType type = base::DType::f32; // of x and w; y and sums are fp32
-        bool bias = false;                   // fp32 [out], added to every row
-        bool add = false;                    // to what y holds
+        base::DType type = base::DType::f32; // of both operands; results and sums are fp32
+        bool bias = false;                   // fp32 [out], added to every row of y
+        bool add = false;                    // to what the result holds
+        Product product = Product::output;
 
         friend auto operator<=>(const Shape&, const Shape&) = default;
     };
+    // In the order of the words of Product: x w, dy w, dy x.
     struct Operands {
-        const void* x = nullptr;
-        const void* w = nullptr;
+        const void* left = nullptr;
+        const void* right = nullptr;
         const float* bias = nullptr;
-        float* y = nullptr;
+        float* result = nullptr;
     };
 
     // Asks cuBLASLt for its algorithm; blocks, no GPU work. Throws Error(refused) if it has none.
@@ -52,7 +54,7 @@ public:
 private:
     struct Plan {
         LtDesc desc;
-        LtLayout w, x, y;
+        LtLayout a, b, d; // of cuBLASLt's operands and its result
         cublasLtMatmulAlgo_t algorithm{};
         std::size_t workspace = 0;
         bool used = false;

@@ -125,7 +125,7 @@ __device__ unsigned rounded_pair(float low, float high) {
 
 template <int dim>
 __device__ void tensor_mix(const Tensor<dim>& my, const float (&weights)[key_tiles][4],
-                           TensorRunning<dim>& running) {
+                           float (&mixed)[dim / 8][4]) {
     constexpr int stride = Tensor<dim>::stride;
     const Bf16* v = my.v + my.lane % 16 * stride + my.lane / 16 * 8;
 #pragma unroll
@@ -138,19 +138,23 @@ __device__ void tensor_mix(const Tensor<dim>& my, const float (&weights)[key_til
         for (int d = 0; d < dim; d += 16) {
             unsigned b[4];
             load_matrices_transposed(b, v + tile * 8 * stride + d);
-            multiply_add(running.mixed[d / 8], a, b[0], b[1]);
-            multiply_add(running.mixed[d / 8 + 1], a, b[2], b[3]);
+            multiply_add(mixed[d / 8], a, b[0], b[1]);
+            multiply_add(mixed[d / 8 + 1], a, b[2], b[3]);
         }
     }
 }
 
 template <int dim>
 __device__ void tensor_write(const Tensor<dim>& my, const TensorRunning<dim>& running,
-                             const AttentionArrays& in, const QueryBlock& block, Bf16* out) {
+                             const AttentionArrays& in, const RowBlock& block, Bf16* out) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const Elements query = block.begin + my.row + 8 * r;
         const float inverse = 1.0F / running.sum[r];
+        if (in.lse != nullptr && query < block.end && my.column == 0) {
+            in.lse[query * in.heads + block.head] =
+                running.maximum[r] * in.scale + logf(running.sum[r]);
+        }
         Bf16* row = out + (query * in.heads + block.head) * in.dim;
 #pragma unroll
         for (int tile = 0; tile < dim / 8; ++tile) {
@@ -211,10 +215,10 @@ template <int dim>
 __global__ void __launch_bounds__(tensor_threads)
     tensor_attention_kernel(const AttentionArrays in, Bf16* out) {
     if (!offsets_lead(in)) {
-        poison(in, out);
+        poison(in, out, in.heads);
         return;
     }
-    const QueryBlock block = query_block_of(in);
+    const RowBlock block = row_block_of(in);
     if (block.begin >= block.end) {
         return;
     }
@@ -244,7 +248,7 @@ __global__ void __launch_bounds__(tensor_threads)
         }
         hide(my, scores, block.begin, key, in.window);
         tensor_soften(scores, running, in.scale);
-        tensor_mix(my, scores, running);
+        tensor_mix(my, scores, running.mixed);
     }
     tensor_write(my, running, in, block, out);
 }
