@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include <foregather/base/error.hpp>
 #include <foregather/io/checkpoint_folder.hpp>
@@ -100,8 +101,13 @@ Checkpoints::Saved Checkpoints::save(const io::TrainingState& state) {
                 [&] { write_own(writer); });
         }
     });
-    Saved saved{writer.path(), writer.finish(section_.keep), 0, {writer.bytes_written()}};
+    Saved saved{writer.path(), writer.finish(section_.keep), 0, {writer.bytes_written()}, {}};
     saved.seconds = seconds(memory_.device.now_ns() - begin);
+    if (control_.first()) {
+        std::error_code vanished; // it may be gone again: then its size is not told
+        const auto size = std::filesystem::file_size(saved.path, vanished);
+        saved.file = {vanished ? 0 : static_cast<std::int64_t>(size)};
+    }
     ++saves_;
     save_seconds_ += saved.seconds;
     bytes_written_ += saved.bytes;

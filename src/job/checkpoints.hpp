@@ -90,6 +90,7 @@ public:
         std::string note; // "", or which old checkpoint could not be removed
         double seconds = 0;
         base::Bytes bytes; // that this rank wrote
+        base::Bytes file;  // its size; rank 0
     };
     // Collective; blocks. Writes DIRECTORY/step-<step>.h5 as io::CheckpointWriter does, when all
     // replicas hold the same bits; else, and on an error of any rank, throws failed. What ranks

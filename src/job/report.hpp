@@ -15,6 +15,7 @@
 #include "figures.hpp"
 #include "inputs.hpp"
 #include "memory_plan.hpp"
+#include "report_parts.hpp"
 
 namespace foregather::job {
 
@@ -51,15 +52,10 @@ struct RunFacts { // known on rank 0 when the run is over
     std::vector<std::string> overrides; // of keys, by variables
 };
 
-// "2 threads per rank", or of a device that is not the host its name and address.
-std::string in_words(const device::Facts& facts);
-
-// comm.link_rate if gathers between ranks ran under it, else 0.
-double emulated_rate(const RunFacts& facts);
+PrefetchTold prefetch_told(const RunFacts& facts);
 
 double run_seconds(const RunFacts& facts);       // the longest of any rank
 double tokens_per_second(const RunFacts& facts); // computed / run_seconds
-// Products of the layers, attention below the diagonal, head for scored tokens: 2 per multiply-add.
 double flop_of_run(const RunFacts& facts);
 double flop_per_second(const RunFacts& facts);
 
@@ -68,9 +64,5 @@ std::string report(const RunFacts& facts, const std::vector<std::string>& notes)
 std::vector<std::string> advice(const RunFacts& facts);
 
 std::vector<io::Table> timing_tables(const RunFacts& facts);
-// Spans of all ranks, on rank 0's clock. `packed` holds each rank's pack_spans().
-io::Table span_table(const std::vector<std::string>& packed, const model::Chain& chain);
-std::string pack_spans(const std::vector<schedule::Span>& spans, std::int64_t offset_at_start_ns,
-                       std::int64_t offset_at_end_ns, std::int64_t start_ns, std::int64_t end_ns);
 
 } // namespace foregather::job

@@ -15,6 +15,7 @@
 #include "provenance.hpp"
 #include "resume.hpp"
 #include "settle.hpp"
+#include "span_table.hpp"
 #include "weights_home.hpp"
 
 namespace foregather::job {
@@ -304,7 +305,7 @@ base::Status ScoreRun::finish() {
     device::Device& device = backend_->device();
     const std::int64_t offset_at_end = control_.clock_offset_ns([&] { return device.now_ns(); });
     const auto packed = control_.gather_to_first(pack_spans(
-        source_->spans(), offset_at_start_ns_, offset_at_end, begin_ns_, device.now_ns()));
+        source_->spans(), {offset_at_start_ns_, offset_at_end, begin_ns_, device.now_ns()}));
     io::Table spans = span_table(packed, inputs_.chain);
     auto status = base::Status::done;
     std::vector<io::Table> tables;

@@ -1,28 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same figures as columns of /timing.
 #include <algorithm>
-#include <cstring>
 
-#include "report.hpp"
+#include <foregather/shard/layout.hpp>
+
+#include "report_parts.hpp"
 
 namespace foregather::job {
 namespace {
 
-constexpr std::array<const char*, 5> kinds = {"gather", "compute", "wait", "copy", "reduce"};
+using Strings = std::vector<std::string>;
+using Integers = std::vector<std::int64_t>;
+using Reals = std::vector<double>;
 
-struct PackedSpan {
-    std::int64_t kind, pass, sequence, slot, unit, issued, begin, end, bytes, direction;
-};
+// A column of one figure of each direction.
+template <class Values, class Of>
+io::Column column(const char* name, const char* units, const char* long_name,
+                  const std::vector<PrefetchTold>& directions, const Of& of) {
+    Values values;
+    for (const PrefetchTold& told : directions) {
+        values.push_back(of(told));
+    }
+    return {name, units, long_name, values};
+}
 
-io::Table units_table(const RunFacts& f) {
-    std::vector<std::string> names;
-    std::vector<std::int64_t> bytes;
-    std::vector<std::int64_t> tensors;
-    const shard::ArenaPlan plan(f.inputs.chain.units, f.topology.shard_size());
-    for (std::size_t u = 0; u < f.inputs.chain.units.size(); ++u) {
-        names.push_back(f.inputs.chain.units[u].name);
-        bytes.push_back(base::bytes_of(plan.units[u].layout.padded(), f.weights_seen).count);
-        tensors.push_back(std::ssize(f.inputs.chain.units[u].parts));
+} // namespace
+
+io::Table units_table(const model::Chain& chain, int ranks, base::DType gathered) {
+    Strings names;
+    Integers bytes;
+    Integers tensors;
+    const shard::ArenaPlan plan(chain.units, ranks);
+    for (std::size_t u = 0; u < chain.units.size(); ++u) {
+        names.push_back(chain.units[u].name);
+        bytes.push_back(base::bytes_of(plan.units[u].layout.padded(), gathered).count);
+        tensors.push_back(std::ssize(chain.units[u].parts));
     }
     return {"/timing/units",
             {{"name", "", "unit: what is gathered at once", names},
@@ -32,58 +44,71 @@ io::Table units_table(const RunFacts& f) {
             "unit"};
 }
 
-io::Table prefetch_table(const RunFacts& f) {
-    using Strings = std::vector<std::string>;
-    using Integers = std::vector<std::int64_t>;
-    using Reals = std::vector<double>;
-    const RunPrefetch& p = f.prefetch;
+io::Table prefetch_table(const std::vector<PrefetchTold>& d) {
+    using Told = const PrefetchTold&;
     return {
         "/timing/prefetch",
-        {{"direction", "", "order of uses", Strings{"forward"}},
-         {"requested", "1", "fsdp.forward_prefetch: units to gather ahead",
-          Integers{f.deck.sections().fsdp.forward_prefetch}},
-         {"depth", "1", "depth in force, after clamping", Integers{f.depth}},
-         {"issued_ahead", "1",
-          "later uses issued when a compute was enqueued, least of any rank and use",
-          Integers{p.issued_ahead}},
-         {"begun_ahead", "1", "later gathers begun when a compute ended, median over judged uses",
-          Reals{p.worst.begun_ahead}},
-         {"begun_share", "1", "share of judged uses with at least one later gather begun",
-          Reals{p.worst.begun_share}},
-         {"judged", "1", "uses long enough for the clock", Integers{p.worst.judged}},
-         {"late_median_s", "s", "begin - max(issue, end of the gather before, slot free), median",
-          Reals{p.worst.late_median_s}},
-         {"late_p95_s", "s", "the same, 95th percentile", Reals{p.worst.late_p95_s}},
-         {"verdict", "", "worst of any rank with documents", Strings{name_of(p.verdict)}},
-         {"reason", "", "why, where the verdict is not observed", Strings{p.reason}},
-         {"gathers", "1", "gathers issued by a rank", Integers{p.gathers}},
-         {"gathers_ahead", "1", "of these, issued before the compute of the use before",
-          Integers{p.gathers_ahead}},
-         {"exposed_s", "s",
-          "compute idle while its gather ran or waited, mean over ranks with documents",
-          Reals{p.exposed_s}},
-         {"overlapped_s", "s",
-          "gather and compute at the same time, mean over ranks with documents",
-          Reals{p.overlapped_s}},
-         {"slots", "1", "buffers for gathered units", Integers{f.memory.slots}},
-         {"slot_bytes", "byte", "size of each", Integers{f.memory.slot_bytes.count}}},
+        {column<Strings>("direction", "", "order of uses", d, [](Told t) { return t.direction; }),
+         column<Integers>("requested", "1",
+                          "fsdp.forward_prefetch, fsdp.backward_prefetch: units to gather ahead", d,
+                          [](Told t) { return t.requested; }),
+         column<Integers>("depth", "1", "depth in force, after clamping", d,
+                          [](Told t) { return t.depth; }),
+         column<Integers>(
+             "issued_ahead", "1",
+             "later uses issued when a compute was enqueued, least of any rank and use", d,
+             [](Told t) { return t.run.issued_ahead; }),
+         column<Reals>("begun_ahead", "1",
+                       "later gathers begun when a compute ended, median over judged uses", d,
+                       [](Told t) { return t.run.worst.begun_ahead; }),
+         column<Reals>("begun_share", "1",
+                       "share of judged uses with at least one later gather begun", d,
+                       [](Told t) { return t.run.worst.begun_share; }),
+         column<Integers>("judged", "1", "uses long enough for the clock", d,
+                          [](Told t) { return t.run.worst.judged; }),
+         column<Reals>("late_median_s", "s",
+                       "begin - max(issue, end of the gather before, slot free), median", d,
+                       [](Told t) { return t.run.worst.late_median_s; }),
+         column<Reals>("late_p95_s", "s", "the same, 95th percentile", d,
+                       [](Told t) { return t.run.worst.late_p95_s; }),
+         column<Strings>("verdict", "", "worst of any rank with documents", d,
+                         [](Told t) { return name_of(t.run.verdict); }),
+         column<Strings>("reason", "", "why, where the verdict is not observed", d,
+                         [](Told t) { return t.run.reason; }),
+         column<Integers>("gathers", "1", "gathers issued by a rank", d,
+                          [](Told t) { return t.run.gathers; }),
+         column<Integers>("gathers_ahead", "1",
+                          "of these, issued before the compute of the use before", d,
+                          [](Told t) { return t.run.gathers_ahead; }),
+         column<Reals>("exposed_s", "s",
+                       "compute idle while its gather ran or waited, mean over ranks with "
+                       "documents",
+                       d, [](Told t) { return t.run.exposed_s; }),
+         column<Reals>("overlapped_s", "s",
+                       "gather and compute at the same time, mean over ranks with documents", d,
+                       [](Told t) { return t.run.overlapped_s; }),
+         column<Integers>("slots", "1", "buffers for gathered units", d,
+                          [](Told t) { return t.slots; }),
+         column<Integers>("slot_bytes", "byte", "size of each", d,
+                          [](Told t) { return t.slot_bytes.count; })},
         {},
         "direction"};
 }
 
-io::Table phases_table(const RunFacts& f) {
-    std::vector<std::string> names;
-    std::vector<std::int64_t> calls;
-    std::vector<std::int64_t> rank_of_max;
-    std::vector<double> min;
-    std::vector<double> mean;
-    std::vector<double> max;
-    for (std::size_t p = 0; p < phase_count; ++p) {
-        const Spread s = spread(f.ranks, static_cast<Phase>(p));
-        names.emplace_back(phase_names[p]);
+io::Table phases_table(const std::vector<NamedPhase>& phases, const std::vector<RankFigures>& ranks,
+                       Attributes attributes) {
+    Strings names;
+    Integers calls;
+    Integers rank_of_max;
+    Reals min;
+    Reals mean;
+    Reals max;
+    for (const NamedPhase& phase : phases) {
+        const Spread s = spread(ranks, phase.phase);
+        names.emplace_back(phase.name);
         calls.push_back(0);
-        for (const RankFigures& r : f.ranks) {
-            calls.back() = std::max(calls.back(), r.calls[p]);
+        for (const RankFigures& r : ranks) {
+            calls.back() = std::max(calls.back(), r.calls[phase.phase]);
         }
         min.push_back(s.min);
         mean.push_back(s.mean);
@@ -97,19 +122,15 @@ io::Table phases_table(const RunFacts& f) {
              {"seconds_mean", "s", "over ranks", mean},
              {"seconds_max", "s", "over ranks", max},
              {"rank_of_max", "1", "rank with the most seconds", rank_of_max}},
-            {{"tokens_per_second", tokens_per_second(f)},
-             {"flop_per_second", flop_per_second(f)},
-             {"passes", f.passes},
-             {"first_compute_s", f.first_compute_s},
-             {"link_rate_emulated", emulated_rate(f)}},
+            std::move(attributes),
             "phase"};
 }
 
-io::Table ranks_table(const RunFacts& f) {
+io::Table ranks_table(const std::vector<RankFigures>& ranks, bool training) {
     std::vector<io::Column> columns;
     const auto column = [&](const char* name, const char* units, const char* text, auto member) {
         std::vector<std::int64_t> values;
-        for (const RankFigures& r : f.ranks) {
+        for (const RankFigures& r : ranks) {
             values.push_back(r.*member);
         }
         columns.push_back({name, units, text, values});
@@ -128,96 +149,25 @@ io::Table ranks_table(const RunFacts& f) {
     column("gathers_freed", "1", "gathers whose slot was given back", &RankFigures::freed);
     column("allocations_while_running", "1", "buffers created after start-up",
            &RankFigures::allocations_while_running);
+    if (training) {
+        const auto count = [&](const char* name, const char* units, const char* text, auto member) {
+            Integers values;
+            for (const RankFigures& r : ranks) {
+                values.push_back(r.train.*member);
+            }
+            columns.push_back({name, units, text, values});
+        };
+        count("steps", "1", "optimizer steps", &TrainCounts::steps);
+        count("passes", "1", "passes, also those without a document of this rank's",
+              &TrainCounts::passes);
+        count("reductions", "1", "gradients reduced within a shard group",
+              &TrainCounts::reductions);
+        count("replica_reductions", "1", "gradients reduced over replicas",
+              &TrainCounts::replica_reductions);
+        count("bytes_reduced", "byte", "received from other ranks by reductions",
+              &TrainCounts::bytes_reduced);
+    }
     return {"/timing/ranks", std::move(columns), {}, "rank"};
-}
-
-} // namespace
-
-std::vector<io::Table> timing_tables(const RunFacts& facts) {
-    return {units_table(facts), prefetch_table(facts), phases_table(facts), ranks_table(facts)};
-}
-
-std::string pack_spans(const std::vector<schedule::Span>& spans, std::int64_t offset_at_start_ns,
-                       std::int64_t offset_at_end_ns, std::int64_t start_ns, std::int64_t end_ns) {
-    // Clocks drift: the offset to rank 0's is taken on the line between both measurements.
-    const double slope = end_ns > start_ns
-                             ? static_cast<double>(offset_at_end_ns - offset_at_start_ns) /
-                                   static_cast<double>(end_ns - start_ns)
-                             : 0;
-    const auto aligned = [&](std::int64_t ns) {
-        return ns + offset_at_start_ns +
-               static_cast<std::int64_t>(slope * static_cast<double>(ns - start_ns));
-    };
-    std::string bytes;
-    for (const schedule::Span& s : spans) {
-        const PackedSpan packed{static_cast<std::int64_t>(s.kind),
-                                s.pass,
-                                s.sequence,
-                                s.slot,
-                                s.unit,
-                                aligned(s.issued_ns),
-                                aligned(s.begin_ns),
-                                aligned(s.end_ns),
-                                s.received.count,
-                                static_cast<std::int64_t>(s.direction)};
-        bytes.append(reinterpret_cast<const char*>(&packed), sizeof(packed));
-    }
-    return bytes;
-}
-
-io::Table span_table(const std::vector<std::string>& packed, const model::Chain& chain) {
-    std::vector<std::int64_t> rank, step, pass, sequence, slot, issued, begin, end, bytes;
-    std::vector<std::string> direction, stream, kind, unit;
-    for (std::size_t r = 0; r < packed.size(); ++r) {
-        for (std::size_t at = 0; at < packed[r].size(); at += sizeof(PackedSpan)) {
-            PackedSpan s{};
-            std::memcpy(&s, packed[r].data() + at, sizeof(s));
-            rank.push_back(static_cast<std::int64_t>(r));
-            step.push_back(s.pass);
-            pass.push_back(s.pass);
-            direction.emplace_back(s.direction == 0 ? "forward" : "backward");
-            sequence.push_back(s.sequence);
-            slot.push_back(s.slot);
-            kind.emplace_back(kinds[static_cast<std::size_t>(s.kind)]);
-            stream.emplace_back(kind.back() == "wait" ? "compute" : kind.back());
-            unit.push_back(chain.units[static_cast<std::size_t>(s.unit)].name);
-            issued.push_back(s.issued);
-            begin.push_back(s.begin);
-            end.push_back(s.end);
-            bytes.push_back(s.bytes);
-        }
-    }
-    const std::int64_t zero = begin.empty()
-                                  ? 0
-                                  : std::min(*std::min_element(issued.begin(), issued.end()),
-                                             *std::min_element(begin.begin(), begin.end()));
-    for (auto* column : {&issued, &begin, &end}) {
-        for (std::int64_t& ns : *column) {
-            ns -= zero;
-        }
-    }
-    return {
-        "/timing/spans",
-        {{"rank", "1", "rank", rank},
-         {"step", "1", "step; in score the pass", step},
-         {"pass", "1", "pass over one pack per rank", pass},
-         {"direction", "", "order of uses", direction},
-         {"sequence", "1", "order of enqueuing on the rank", sequence},
-         {"slot", "1", "buffer of the gathered unit, -1: read in place; of a copy, the stage",
-          slot},
-         {"stream", "", "stream", stream},
-         {"kind", "",
-          "gather, compute, copy (from host memory, ahead of a gather), reduce, or wait: compute "
-          "idle while its gather or a reduction ran or waited",
-          kind},
-         {"unit", "", "unit", unit},
-         {"issued_ns", "ns", "when it was enqueued, on rank 0's clock, from the first span kept",
-          issued},
-         {"begin_ns", "ns", "when it began on its stream", begin},
-         {"end_ns", "ns", "when it ended", end},
-         {"bytes", "byte", "received from other ranks; by a copy, from host memory", bytes}},
-        {},
-        "span"};
 }
 
 } // namespace foregather::job
