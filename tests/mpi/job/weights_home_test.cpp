@@ -33,6 +33,14 @@ public:
                                                             const deck::CommSection&) override {
         return comm::make_mpi_communicator(topology.shard(), {});
     }
+    std::unique_ptr<comm::Communicator> reduce_communicator(const mesh::Topology&,
+                                                            const deck::CommSection&) override {
+        base::fail("nothing is reduced here");
+    }
+    std::unique_ptr<comm::Communicator> replica_communicator(const mesh::Topology&,
+                                                             const deck::CommSection&) override {
+        base::fail("nothing is reduced here");
+    }
     std::int64_t judged_compute_ns() const override { return 0; }
     int threads_seen(device::Stream&) const override { return 0; }
 
