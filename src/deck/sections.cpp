@@ -174,7 +174,7 @@ constexpr Row last_rows[] = {
      "result differ. Without such a file, an ordinary run. A training run that goes on from a "
      "checkpoint goes on with its results too."},
     {"output.flush_every", [](Sections& s) -> Field { return &s.output.flush_every_s; },
-     duration(1e-3, 31536000), "s", "score", optional, Mark::free,
+     duration(1e-3, 31536000), "s", "score train", optional, Mark::free,
      "Bring results to disk this often: what a killed run may lose."},
     {"output.timeline", [](Sections& s) -> Field { return &s.output.timeline; }, boolean(), "",
      "score train", optional, Mark::told, "Record the spans of gathers and computes."},

@@ -230,7 +230,7 @@ void ScoreRun::lay_out_results() {
     const auto devices =
         control_.gather(facts.name + (facts.address.empty() ? "" : " " + facts.address));
     if (control_.first() && !goes_on()) {
-        tables = provenance_tables(inputs_, topology_, devices);
+        tables = provenance_tables(input_rows(inputs_), topology_, devices);
         tables.push_back(io::identity_table(identity_));
         tables.push_back(io::starts_table({this_start_}));
         texts = provenance_texts(deck_, start_);
@@ -269,7 +269,7 @@ void ScoreRun::load() {
 }
 
 RunFacts ScoreRun::account(const io::Summary& summary) {
-    measure(figures_, {*backend_, *source_, home_->communicator(), *compute_, *inputs_.weights,
+    measure(figures_, {*backend_, *source_, home_->communicator(), *compute_, inputs_.weights->bytes_read(),
                        *results_, *watch_, product_s_before_, offload_});
     RunFacts facts{deck_,
                    inputs_,

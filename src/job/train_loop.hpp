@@ -71,9 +71,11 @@ public:
         device::Stream& compute;
     };
     struct Hooks {
-        // After each step, its update being enqueued; and after each evaluation. Collective.
-        std::function<void(const StepFacts&)> step;
+        // After each step, its update being enqueued; after each evaluation; and when all that
+        // follows a step is done, before the next. Collective.
+        std::function<void(const StepFacts&, const Batch&)> step;
         std::function<void(const Evaluation&)> evaluated;
+        std::function<void()> between;
     };
     // Allocates what two passes need. `state` is where the run begins, and goes on in it.
     TrainLoop(const Parts& parts, const BatchRule& rule, io::TrainingState& state, Hooks hooks);
