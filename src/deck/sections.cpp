@@ -121,7 +121,8 @@ constexpr Row first_rows[] = {
     {"fsdp.offload", [](Sections& s) -> Field { return &s.fsdp.offload; }, one_of("none params"),
      "", "score train", optional, Mark::told,
      "params: on cuda keep each rank's part of the weights in host memory and copy it up one unit "
-     "ahead of its gather; refused on the host, where it is already. Changes no bit."},
+     "ahead of its gather; refused on the host, where it is already, and in train. Changes no "
+     "bit."},
 
     {"comm.transport", [](Sections& s) -> Field { return &s.comm.transport; },
      one_of("auto mpi shared nccl"), "", "all", optional, Mark::told,

@@ -155,7 +155,7 @@ void ScoreRun::look_for_earlier_run() {
 }
 
 void ScoreRun::choose_transport_and_depth() {
-    param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights);
+    param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), inputs_.weights->tensors());
     const backend::Needs asked = needs();
     // Windows of all groups of a node share its room.
     const auto groups =
@@ -269,8 +269,9 @@ void ScoreRun::load() {
 }
 
 RunFacts ScoreRun::account(const io::Summary& summary) {
-    measure(figures_, {*backend_, *source_, home_->communicator(), *compute_, inputs_.weights->bytes_read(),
-                       *results_, *watch_, product_s_before_, offload_});
+    measure(figures_,
+            {*backend_, *source_, home_->communicator(), *compute_, inputs_.weights->bytes_read(),
+             *results_, *watch_, product_s_before_, offload_});
     RunFacts facts{deck_,
                    inputs_,
                    topology_,

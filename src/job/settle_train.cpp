@@ -162,7 +162,7 @@ void settle_batches(deck::Ledger& ledger, const TrainFacts& f, const TrainInputs
     for (const RankFigures& r : f.ranks) {
         passes = std::max(passes, r.train.passes);
         packs += r.packs;
-        longest_pack = std::max(longest_pack, r.longest_pack);
+        longest_pack = std::max(longest_pack, r.train.longest_pack);
     }
     const std::string items =
         std::to_string(inputs.items.items.size()) + (s.data.window > 0 ? " windows" : " documents");

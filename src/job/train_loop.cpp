@@ -140,6 +140,7 @@ void TrainLoop::run_step(const Batch& batch) {
     facts.step = state_.step + 1;
     facts.targets = batch.targets;
     facts.tokens = batch.tokens;
+    facts.passes = division.per_rank;
     decide(facts, sums.nll);
     ++figures_.steps;
     state_.step = facts.step;
@@ -222,6 +223,7 @@ void TrainLoop::enqueue(Sums& sums, base::View<const std::int64_t> pack, float s
     f.done->record(p_.compute);
     ++figures_.passes;
     figures_.packs += pack.empty() ? 0 : 1;
+    figures_.longest_pack = std::max(figures_.longest_pack, std::ssize(f.inputs.ids));
     for (const std::int64_t i : pack) {
         const Item& item = p_.inputs.items.items[static_cast<std::size_t>(i)];
         figures_.tokens += item.tokens;

@@ -14,6 +14,7 @@
 #include <foregather/mesh/watch.hpp>
 
 #include "progress.hpp"
+#include "provenance.hpp"
 #include "train_loop.hpp"
 #include "train_report.hpp"
 #include "train_results.hpp"
@@ -49,7 +50,8 @@ private:
 
     base::Status finish(const TrainLoop& loop);
     TrainFacts account(const TrainLoop& loop);
-    base::Status close_ledger(const TrainFacts& facts, std::size_t spans_kept);
+    base::Status close_ledger(const TrainFacts& facts, std::size_t spans_kept,
+                              const LoopFigures& loop);
     std::vector<io::Table> closing_tables(const TrainFacts& facts, io::Table spans) const;
     std::string pack_all_spans(std::int64_t offset_at_end);
 
@@ -89,7 +91,7 @@ private:
     bool replaced_ = false;
     RankFigures figures_;
     std::vector<double> step_seconds_;
-    std::vector<std::int64_t> step_of_pass_; // of passes whose spans may be kept: cumulative ends
+    std::vector<std::int64_t> step_of_pass_; // passes of this start up to the end of each step
     std::vector<Checkpoints::Saved> saved_;
     // Destroyed in reverse order: streams before what their work uses.
     std::unique_ptr<mesh::Watch> watch_;
