@@ -86,10 +86,10 @@ public:
           shards_(device_, arena_.shard_elements, "parts"),
           slots_(device_, training_slots() * arena_.largest_unit, "slots"),
           stages_(device_, options.staged ? 2 * arena_.largest_part : 0, "stages"),
-          gradient_slots_(device_, 2 * arena_.largest_unit, "gradients"),
+          gradient_slots_(gradients(2 * arena_.largest_unit)),
+          rounded_(gradients(arena_.largest_unit)),
           accumulator_(device_, arena_.shard_elements, "sums"),
-          part_(device_, arena_.largest_part, "a reduced part"),
-          rounded_(device_, arena_.largest_unit, "a rounded unit") {
+          part_(device_, arena_.largest_part, "a reduced part") {
         for (std::size_t u = 0; u < model_.units.size(); ++u) {
             write_part(static_cast<base::UnitId>(u), 0);
         }
@@ -137,6 +137,16 @@ private:
     }
     int ranks() const {
         return groups_.gather.size() * (groups_.replicas != nullptr ? groups_.replicas->size() : 1);
+    }
+    // Where the communicator can reduce it.
+    std::unique_ptr<device::Memory> gradients(base::Elements n) {
+        const base::Bytes size = base::bytes_of(n, base::DType::f32);
+        return groups_.shard != nullptr ? groups_.shard->allocate(device_, size, "gradients")
+                                        : device_.allocate(size, "gradients");
+    }
+    static base::View<float> floats(const device::Memory& memory) {
+        return {reinterpret_cast<float*>(memory.data()),
+                static_cast<std::size_t>(memory.size().count) / sizeof(float)};
     }
     int training_slots() const { return schedule::Schedule(options_.plan()).slots(); }
     const shard::UnitSpec& spec(base::UnitId unit) const {
@@ -210,12 +220,11 @@ private:
             device::host_stream(stream).enqueue([x] { std::fill(x.begin(), x.end(), 0.0F); });
         };
         schedule::GradientReducer::Memory memory{
-            gradient_slots_.view(), {}, {}, accumulator_.view()};
+            floats(*gradient_slots_), {}, {}, accumulator_.view()};
         memory.part = {reinterpret_cast<std::byte*>(part_.view().data()), arena_.largest_part,
                        options_.reduced};
         if (options_.reduced != base::DType::f32) {
-            memory.rounded = {reinterpret_cast<std::byte*>(rounded_.view().data()),
-                              arena_.largest_unit, options_.reduced};
+            memory.rounded = {rounded_->data(), arena_.largest_unit, options_.reduced};
         }
         return std::make_unique<schedule::GradientReducer>(
             model_.units, arena_, memory, arithmetic,
@@ -356,7 +365,9 @@ private:
     shard::ArenaPlan arena_;
     ApartDevice device_;
     device::HostBuffer<float> shards_;
-    device::Buffer<float> slots_, stages_, gradient_slots_, accumulator_, part_, rounded_;
+    device::Buffer<float> slots_, stages_;
+    std::unique_ptr<device::Memory> gradient_slots_, rounded_;
+    device::Buffer<float> accumulator_, part_;
     Wrong wrong_;
     std::int64_t pass_ = 0, step_ = 0;
     int allocated_ = 0, ready_ = 0, updated_ = 0;
