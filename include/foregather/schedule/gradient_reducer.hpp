@@ -40,6 +40,7 @@ public:
         std::function<void(base::ConstSlab, base::View<float>, device::Stream&)> add;
         std::function<void(base::View<float>, device::Stream&)> clear;
     };
+    // `slots` and `rounded` are of the shard communicator's allocate(), if there is one.
     // Where one rank holds all, `rounded` and `part` are not used: nothing is sent over a shard
     // group. Sums over replicas are of fp32.
     struct Memory {
