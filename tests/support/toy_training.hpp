@@ -127,6 +127,10 @@ public:
     int allocated() const { return allocated_; } // while it ran
     std::int64_t steps() const { return step_; }
     std::int64_t passes() const { return pass_; }
+    struct Interval {
+        std::int64_t begin_ns, end_ns;
+    };
+    const std::vector<Interval>& optimizers() const { return optimizers_; } // when they ran
     int asked() const { return ready_; } // in place: how often a unit was waited for
     int told() const { return updated_; }
 
@@ -312,9 +316,11 @@ private:
         for (base::UnitId unit = 0; unit < options_.units; ++unit) {
             device::host_stream(*compute_).enqueue(
                 [this, unit, first, last = pass_, step = step_, time = options_.compute_time()] {
+                    const std::int64_t begin = device_.now_ns();
                     look_at_sum(unit, first, last);
                     std::this_thread::sleep_for(time);
                     write_part(unit, step);
+                    optimizers_.push_back({begin, device_.now_ns()});
                 });
             source_->updated(unit, *compute_);
         }
@@ -369,6 +375,7 @@ private:
     std::unique_ptr<device::Memory> gradient_slots_, rounded_;
     device::Buffer<float> accumulator_, part_;
     Wrong wrong_;
+    std::vector<Interval> optimizers_;
     std::int64_t pass_ = 0, step_ = 0;
     int allocated_ = 0, ready_ = 0, updated_ = 0;
     std::deque<std::future<void>> done_; // of passes that have not been collected

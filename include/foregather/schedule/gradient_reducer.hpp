@@ -21,7 +21,8 @@
 
 namespace foregather::schedule {
 
-// What the reductions did on this rank, over the run.
+// What the reductions did on this rank, over the run. A wait for a slot lies within the compute of
+// the use that it held up.
 struct ReduceFigures {
     std::int64_t reductions = 0; // reduce-scatters, or additions where one rank holds all
     std::int64_t replica_reductions = 0;
