@@ -145,7 +145,8 @@ void TimedSource::collect(Entry& e) {
         r.slot_free = std::max({e.slot_used != nullptr ? e.slot_used->end->time_ns() : 0,
                                 e.updated != nullptr ? e.updated->time_ns() : 0, part_there_ns(e)});
     }
-    r.compute_free = e.began != nullptr ? e.began->time_ns() : 0;
+    // Before the run's first use nothing was to be done.
+    r.compute_free = e.began != nullptr && r.use > 0 ? e.began->time_ns() : 0;
     add_spans(r);
     witness_.add(r);
     previous_ = r;
