@@ -121,7 +121,8 @@ constexpr Row first_rows[] = {
     {"fsdp.offload", [](Sections& s) -> Field { return &s.fsdp.offload; }, one_of("none params"),
      "", "score train", optional, Mark::told,
      "params: on cuda keep each rank's part of the weights in host memory and copy it up one unit "
-     "ahead of its gather; refused on the host, where it is already. Changes no bit."},
+     "ahead of its gather; refused on the host, where it is already, and in train. Changes no "
+     "bit."},
 
     {"comm.transport", [](Sections& s) -> Field { return &s.comm.transport; },
      one_of("auto mpi shared nccl"), "", "all", optional, Mark::told,
@@ -174,7 +175,7 @@ constexpr Row last_rows[] = {
      "result differ. Without such a file, an ordinary run. A training run that goes on from a "
      "checkpoint goes on with its results too."},
     {"output.flush_every", [](Sections& s) -> Field { return &s.output.flush_every_s; },
-     duration(1e-3, 31536000), "s", "score", optional, Mark::free,
+     duration(1e-3, 31536000), "s", "score train", optional, Mark::free,
      "Bring results to disk this often: what a killed run may lose."},
     {"output.timeline", [](Sections& s) -> Field { return &s.output.timeline; }, boolean(), "",
      "score train", optional, Mark::told, "Record the spans of gathers and computes."},

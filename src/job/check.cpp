@@ -154,7 +154,8 @@ std::string check(const deck::Deck& deck, const std::string& deck_path, int rank
     const Resume resume = check_output(deck, inputs, results);
 
     const backend::Choice device = backend::choose(s.device.kind, deck.where("device.kind"));
-    const ParamType param = choose_param_type(s.fsdp.param_dtype, device.kind, *inputs.weights);
+    const ParamType param =
+        choose_param_type(s.fsdp.param_dtype, device.kind, inputs.weights->tensors());
     const int threads = backend::compute_threads(s.device.threads, own_cores(), layout.per_node);
     const backend::Needs needs = backend::needs_of(device.kind, threads);
     const bool offload = choose_offload(deck, needs);

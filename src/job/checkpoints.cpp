@@ -175,6 +175,18 @@ Checkpoints::Loaded Checkpoints::load(const io::Checkpoint& from) {
     return loaded;
 }
 
+double Checkpoints::begin(InitialWeights& weights) {
+    const std::int64_t begin = memory_.device.now_ns();
+    control_.together([&] {
+        fill_units(io::TensorSet::weights, [&](shard::Destination& to, std::size_t unit) {
+            weights.fill(memory_.units[unit], memory_.plan.units[unit].layout, memory_.rank, to);
+        });
+        clear(io::TensorSet::first_moment);
+        clear(io::TensorSet::second_moment);
+    });
+    return seconds(memory_.device.now_ns() - begin);
+}
+
 double Checkpoints::begin(io::WeightsFile& weights) {
     const std::int64_t begin = memory_.device.now_ns();
     control_.together([&] {

@@ -16,6 +16,7 @@
 #include <foregather/shard/download.hpp>
 #include <foregather/shard/layout.hpp>
 
+#include "initial_weights.hpp"
 #include "limits.hpp"
 
 namespace foregather::job {
@@ -110,6 +111,8 @@ public:
     // Collective; blocks. Fills the weights from a weights file of any type, and the moments with
     // zero. Returns seconds.
     double begin(io::WeightsFile& weights);
+    // The same of random weights.
+    double begin(InitialWeights& weights);
 
     std::int64_t saves() const { return saves_; }
     double save_seconds() const { return save_seconds_; } // of all saves

@@ -61,8 +61,10 @@ struct TrainCounts {
     std::int64_t steps = 0, passes = 0;
     std::int64_t reductions = 0, replica_reductions = 0;
     std::int64_t bytes_reduced = 0; // received from other ranks by reductions
+    std::int64_t longest_pack = 0;  // tokens
     double reduce_overlapped_s = 0;
-    double attended = 0; // over the pieces computed: length x (length + 1)
+    double reduce_bytes_per_s = 0; // received / time of the reductions
+    double attended = 0;           // over the pieces computed: length x (length + 1)
 };
 
 // It travels as bytes. Of one direction of training, its own DirectionFigures are the forward

@@ -20,7 +20,7 @@ void measure(RankFigures& figures, const Measured& run) {
     figures.peak_host_bytes = peak_host_bytes();
     figures.proportional_bytes = proportional_bytes();
     figures.device_bytes = run.backend.device().allocated().count;
-    figures.bytes_read = run.weights.bytes_read();
+    figures.bytes_read = run.bytes_read;
     figures.bytes_written = run.results.bytes_written();
     figures.longest_silence_s = run.watch.longest_silence_s();
     figures.longest_standstill_s = run.watch.longest_standstill_s();

@@ -4,7 +4,6 @@
 
 #include <foregather/backend/backend.hpp>
 #include <foregather/io/results_file.hpp>
-#include <foregather/io/weights_file.hpp>
 #include <foregather/mesh/watch.hpp>
 #include <foregather/schedule/source.hpp>
 
@@ -17,7 +16,7 @@ struct Measured {
     const schedule::TimedSource& source;
     const comm::Communicator* communicator; // nullptr: nothing is gathered
     device::Stream& compute;
-    const io::WeightsFile& weights;
+    std::int64_t bytes_read; // of weights, from files
     const io::ResultsFile& results;
     const mesh::Watch& watch;
     double product_s_before = 0; // that the kernels had computed before the run

@@ -153,14 +153,14 @@ base::Bytes MemoryPlan::total() const {
 }
 
 ParamType choose_param_type(const std::string& asked, const std::string& device_kind,
-                            const io::WeightsFile& weights) {
+                            const std::vector<io::StoredTensor>& stored) {
     if (asked != "auto") {
         return {asked == "bf16" ? base::DType::bf16 : base::DType::f32, "asked for"};
     }
     if (device_kind == "host") {
         return {base::DType::f32, "auto is fp32 on the host"};
     }
-    for (const io::StoredTensor& tensor : weights.tensors()) {
+    for (const io::StoredTensor& tensor : stored) {
         if (tensor.shape.size() >= 2 && tensor.type != base::DType::bf16) {
             return {base::DType::f32,
                     "the file's " + tensor.name + " is " + base::name_of(tensor.type)};

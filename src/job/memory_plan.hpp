@@ -98,7 +98,7 @@ struct ParamType {
     std::string why;
 };
 ParamType choose_param_type(const std::string& asked, const std::string& device_kind,
-                            const io::WeightsFile& weights);
+                            const std::vector<io::StoredTensor>& stored);
 
 // "14.2 MiB", "3.4 GiB".
 std::string in_words(base::Bytes bytes);

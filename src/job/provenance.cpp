@@ -88,25 +88,17 @@ io::Table environment_table() {
             "variable"};
 }
 
-io::Table inputs_table(const Inputs& inputs) {
+io::Table inputs_table(const std::vector<InputRow>& rows) {
     Strings paths;
     Integers bytes;
     Strings modified;
     Strings digests;
-    const auto add = [&](const std::string& path, const std::string& digest) {
-        struct stat facts {};
-        const bool there = stat(path.c_str(), &facts) == 0;
-        paths.push_back(path);
-        bytes.push_back(there ? facts.st_size : -1);
-        modified.push_back(there ? utc(facts.st_mtime) : "unknown");
-        digests.push_back(digest);
-    };
-    add(inputs.weights->path(), inputs.weights->content_sha256());
-    add(inputs.tokens->path(), inputs.tokens_sha256);
-    paths.push_back(inputs.weights->path() + ":/config");
-    bytes.push_back(std::ssize(inputs.weights->config_json()));
-    modified.push_back(modified.front());
-    digests.push_back(io::sha256_of_text(inputs.weights->config_json()));
+    for (const InputRow& row : rows) {
+        paths.push_back(row.path);
+        bytes.push_back(row.bytes);
+        modified.push_back(row.modified);
+        digests.push_back(row.sha256);
+    }
     return {
         "/provenance/inputs",
         {{"path", "", "input", paths},
@@ -128,8 +120,25 @@ std::string command_line(const Start& start) {
     return command;
 }
 
-io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before) {
-    return {utc(start.started_unix_s), ranks, packs_before, command_line(start)};
+io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before,
+                       std::int64_t steps_before) {
+    return {utc(start.started_unix_s), ranks, packs_before, command_line(start), steps_before};
+}
+
+InputRow input_row(const std::string& path, const std::string& sha256) {
+    struct stat facts {};
+    const bool there = stat(path.c_str(), &facts) == 0;
+    return {path, there ? facts.st_size : -1, there ? utc(facts.st_mtime) : "unknown", sha256};
+}
+
+InputRow text_row(const InputRow& file, const std::string& name, const std::string& text) {
+    return {file.path + ":" + name, std::ssize(text), file.modified, io::sha256_of_text(text)};
+}
+
+std::vector<InputRow> input_rows(const Inputs& inputs) {
+    const InputRow weights = input_row(inputs.weights->path(), inputs.weights->content_sha256());
+    return {weights, input_row(inputs.tokens->path(), inputs.tokens_sha256),
+            text_row(weights, "/config", inputs.weights->config_json())};
 }
 
 std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start) {
@@ -145,7 +154,8 @@ std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& star
             {"/provenance/started", utc(start.started_unix_s)}};
 }
 
-std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology,
+std::vector<io::Table> provenance_tables(const std::vector<InputRow>& inputs,
+                                         const mesh::Topology& topology,
                                          const std::vector<std::string>& devices) {
     return {versions_table(), hosts_table(topology, devices), environment_table(),
             inputs_table(inputs)};

@@ -21,9 +21,21 @@ namespace foregather::job {
 std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start);
 // Of the last of several starts: what it read, beside that of the first.
 std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start);
-io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before);
+io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before,
+                       std::int64_t steps_before = 0);
+// A file that was read: its size and time of change, and the digest that is known of it.
+struct InputRow {
+    std::string path;
+    std::int64_t bytes = 0; // -1: it is not there any more
+    std::string modified, sha256;
+};
+InputRow input_row(const std::string& path, const std::string& sha256);
+// A text inside of a file: "/config" of the weights.
+InputRow text_row(const InputRow& file, const std::string& name, const std::string& text);
+std::vector<InputRow> input_rows(const Inputs& inputs);
 // devices: of each rank, in words.
-std::vector<io::Table> provenance_tables(const Inputs& inputs, const mesh::Topology& topology,
+std::vector<io::Table> provenance_tables(const std::vector<InputRow>& inputs,
+                                         const mesh::Topology& topology,
                                          const std::vector<std::string>& devices);
 // Known at the end: the ledger, and choices that the program made, with their reasons.
 io::Table ledger_table(const deck::Ledger& ledger);

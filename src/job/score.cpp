@@ -155,7 +155,7 @@ void ScoreRun::look_for_earlier_run() {
 }
 
 void ScoreRun::choose_transport_and_depth() {
-    param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights);
+    param_ = choose_param_type(s_.fsdp.param_dtype, backend_->kind(), inputs_.weights->tensors());
     const backend::Needs asked = needs();
     // Windows of all groups of a node share its room.
     const auto groups =
@@ -230,7 +230,7 @@ void ScoreRun::lay_out_results() {
     const auto devices =
         control_.gather(facts.name + (facts.address.empty() ? "" : " " + facts.address));
     if (control_.first() && !goes_on()) {
-        tables = provenance_tables(inputs_, topology_, devices);
+        tables = provenance_tables(input_rows(inputs_), topology_, devices);
         tables.push_back(io::identity_table(identity_));
         tables.push_back(io::starts_table({this_start_}));
         texts = provenance_texts(deck_, start_);
@@ -269,8 +269,9 @@ void ScoreRun::load() {
 }
 
 RunFacts ScoreRun::account(const io::Summary& summary) {
-    measure(figures_, {*backend_, *source_, home_->communicator(), *compute_, *inputs_.weights,
-                       *results_, *watch_, product_s_before_, offload_});
+    measure(figures_,
+            {*backend_, *source_, home_->communicator(), *compute_, inputs_.weights->bytes_read(),
+             *results_, *watch_, product_s_before_, offload_});
     RunFacts facts{deck_,
                    inputs_,
                    topology_,

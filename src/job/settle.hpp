@@ -6,6 +6,7 @@
 #include <foregather/deck/ledger.hpp>
 
 #include "report.hpp"
+#include "settle_common.hpp"
 
 namespace foregather::job {
 
@@ -13,16 +14,6 @@ namespace foregather::job {
 // observed could not be met.
 void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport& transport,
                    const Inputs& inputs, const Depth& depth, const std::string& device_kind);
-// The part of it that the kind of device alone decides.
-void settle_kind(deck::Ledger& ledger, const std::string& device_kind);
-
-// Throws Error(refused) for a model whose heads the backend's attention does not take.
-void refuse_wide_heads(const deck::Deck& deck, int head_dim, backend::Backend& backend);
-
-// Throws Error(refused), with all of them, for variables that override keys under
-// output.environment = strict; under warn they are told.
-void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides);
-
 // On rank 0, when the run is over: all other keys, with what was measured. `rows_kept` spans were
 // kept, `replaced` tells whether output.file was there before.
 struct Aftermath {

@@ -3,208 +3,197 @@
 // finish.
 #include "train.hpp"
 
-#include <filesystem>
-#include <optional>
+#include <algorithm>
+#include <cmath>
 
-#include <foregather/deck/ledger.hpp>
-#include <foregather/mesh/watch.hpp>
-
-#include <foregather/io/checkpoint_folder.hpp>
-#include <foregather/shard/save.hpp>
-
-#include "paths.hpp"
-#include "progress.hpp"
-#include "settle.hpp"
-#include "train_loop.hpp"
-#include "trainer.hpp"
+#include "measure.hpp"
+#include "provenance.hpp"
+#include "settle_train.hpp"
+#include "span_table.hpp"
+#include "train_run.hpp"
 
 namespace foregather::job {
-namespace {
 
-constexpr const char* packs_setting = "packs of a batch";
-
-class TrainRun {
-public:
-    TrainRun(const deck::Deck& deck, const Start& start)
-        : deck_(deck), start_(start), s_(deck.sections()),
-          topology_(s_.mesh.shard, deck.where("mesh.shard")), control_(topology_.world()),
-          ledger_(deck) {}
-
-    base::Status run() {
-        decide();
-        prepare();
-        load();
-        TrainLoop loop({s_, inputs_, topology_, control_, *backend_, trainer_->transformer(),
-                        schedule_.plan, trainer_->source(), trainer_->evaluation(),
-                        trainer_->reducer(), trainer_->optimizer(), trainer_->compute()},
-                       rule_, state_,
-                       {[&](const StepFacts& step) { after_step(step); },
-                        [&](const Evaluation& evaluation) { after_evaluation(evaluation); }});
-        loop.run();
+base::Status TrainRun::run() {
+    decide();
+    if (nothing_left()) {
+        progress_->say("nothing is left to do: " + from_.checkpoint->path() + " has taken " +
+                       std::to_string(from_.checkpoint->state().step) +
+                       " of train.steps = " + std::to_string(s_.train.steps));
         return base::Status::done;
     }
-
-private:
-    void decide();
-    void choose_transport_and_depths();
-    void find_beginning();
-    void tell_notes();
-    void prepare();
-    void load();
-    void after_step(const StepFacts& step);
-    void after_evaluation(const Evaluation& evaluation);
-    bool saves_after(std::int64_t step) const;
-    TrainWork work() const;
-
-    const deck::Deck& deck_;
-    const Start& start_;
-    const deck::Sections& s_;
-    mesh::Topology topology_;
-    mesh::Control control_;
-    deck::Ledger ledger_;
-    TrainInputs inputs_;
-    std::unique_ptr<backend::Backend> backend_;
-    Transport transport_;
-    ParamType param_;
-    TrainSchedule schedule_;
-    MemoryPlan memory_;
-    StartFrom from_;
-    BatchRule rule_;
-    io::TrainingState state_;
-    std::vector<std::string> notes_;
-    std::int64_t begin_ns_ = 0;
-    // Destroyed in reverse order: streams before what their work uses.
-    std::unique_ptr<mesh::Watch> watch_;
-    std::unique_ptr<Progress> progress_;
-    std::optional<TrainWork> work_;
-    std::unique_ptr<Trainer> trainer_;
-    std::unique_ptr<Checkpoints> checkpoints_;
-};
-
-void TrainRun::decide() {
-    control_.together([&] {
-        inputs_ = open_train_inputs(deck_, control_.first());
-        if (control_.first()) {
-            refuse_overlaps(deck_, start_.deck_name);
-        }
-    });
-    backend_ = backend::open(s_.device, deck_.where("device.kind"), topology_, control_);
-    begin_ns_ = backend_->device().now_ns() -
-                (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
-    control_.together([&] {
-        judge_environment(deck_, backend_->overrides);
-        refuse_wide_heads(deck_, inputs_.config.head_dim, *backend_);
-    });
-    choose_transport_and_depths();
-    find_beginning();
-    control_.together([&] {
-        progress_ = std::make_unique<Progress>(control_.first(), s_.output.log,
-                                               from_.checkpoint.has_value());
-    });
-    tell_notes();
-}
-
-void TrainRun::choose_transport_and_depths() {
-    param_ =
-        inputs_.weights
-            ? choose_param_type(s_.fsdp.param_dtype, backend_->kind(), *inputs_.weights)
-            : ParamType{s_.fsdp.param_dtype == "bf16" ? base::DType::bf16 : base::DType::f32,
-                        s_.fsdp.param_dtype == "auto" ? "random weights are fp32" : "asked for"};
-    work_.emplace(
-        TrainWork{s_, inputs_, backend_->device().facts().threads, topology_.shard_size(),
-                  topology_.replicas(), param_.type,
-                  s_.fsdp.reduce_dtype == "bf16" ? base::DType::bf16 : base::DType::f32,
-                  backend::needs_of(backend_->kind(), backend_->device().facts().threads)});
-    const shard::ArenaPlan plan =
-        arena_plan(inputs_.chain, topology_.shard_size(), work_->needs, param_.type);
-    const mesh::WindowSpace space = mesh::window_space();
-    const GroupFacts group{topology_.shard_size(), topology_.shard_on_one_node(),
-                           topology_.local_size(), space.free, space.directory};
-    const auto groups =
-        (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
-    control_.together([&] {
-        transport_ =
-            choose_transport(deck_, backend_->transport(), backend_->can_share(), group,
-                             groups * base::bytes_of(plan.whole_elements, param_.type), false);
-    });
-    if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
-        transport_ = {backend_->transport(), "another node has no room for a shared window"};
-    }
-    control_.together([&] {
-        schedule_ = plan_training_pass(deck_, inputs_.chain, plan, transport_, param_.type);
-    });
-}
-
-void TrainRun::find_beginning() {
-    from_ = find_start(s_.checkpoint, deck_.where("checkpoint.resume"), control_);
-    control_.together([&] {
-        if (control_.first() && !s_.checkpoint.directory.empty()) {
-            io::prepare_checkpoints(s_.checkpoint.directory);
-        }
-    });
-    rule_ = {s_.train.batch_documents, topology_.size() * s_.train.accumulate, s_.batch.tokens};
-    state_.seed = s_.train.seed;
-}
-
-void TrainRun::tell_notes() {
-    for (const auto& more : {inputs_.notes, backend_->notes, backend_->overrides, from_.notes,
-                             depth_notes(schedule_, deck_)}) {
-        notes_.insert(notes_.end(), more.begin(), more.end());
-    }
-    for (const std::string& note : notes_) {
-        progress_->say("note: " + note);
-    }
+    prepare();
+    load();
+    TrainLoop loop({s_, inputs_, topology_, control_, *backend_, trainer_->transformer(),
+                    schedule_.plan, trainer_->source(), trainer_->evaluation(), trainer_->reducer(),
+                    trainer_->optimizer(), trainer_->compute()},
+                   rule_, state_,
+                   {[&](const StepFacts& step, const Batch& batch) { after_step(step, batch); },
+                    [&](const Evaluation& evaluation) { after_evaluation(evaluation); },
+                    [&] { between_steps(); }});
+    loop.run();
+    return finish(loop);
 }
 
 void TrainRun::prepare() {
+    device::Device& device = backend_->device();
     memory_ = plan_training_memory(*work_, transport_, schedule_);
-    control_.together([&] { refuse_beyond_device(memory_, backend_->device().facts()); });
+    control_.together([&] { refuse_beyond_device(memory_, device.facts()); });
     watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
+    lay_out_results();
     trainer_ = std::make_unique<Trainer>(
         Trainer::Parts{s_, inputs_, topology_, control_, *backend_, transport_, schedule_, *work_});
-    io::CheckpointContent content;
-    content.tensors = shard::tensors_of(inputs_.chain.units);
-    content.config_json = inputs_.config_json;
-    if (inputs_.weights) {
-        content.take_origin(*inputs_.weights);
-    }
-    checkpoints_ = std::make_unique<Checkpoints>(control_, *watch_, s_.checkpoint, content,
+    checkpoints_ = std::make_unique<Checkpoints>(control_, *watch_, s_.checkpoint, content(),
                                                  trainer_->memory());
+    offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
+}
+
+std::vector<InputRow> TrainRun::input_rows() const {
+    const InputRow model =
+        inputs_.weights ? input_row(inputs_.weights->path(), inputs_.weights->content_sha256())
+                        : input_row(inputs_.config_path, "");
+    std::vector<InputRow> rows = {model, input_row(inputs_.tokens->path(), inputs_.tokens_sha256),
+                                  text_row(model, "/config", inputs_.config_json)};
+    if (inputs_.evaluation) {
+        rows.push_back(input_row(inputs_.evaluation->path(), ""));
+    }
+    if (from_.checkpoint) {
+        rows.push_back(input_row(from_.checkpoint->path(), ""));
+    }
+    return rows;
+}
+
+void TrainRun::lay_out_results() {
+    std::vector<io::Table> tables;
+    std::vector<io::Text> texts;
+    const device::Facts facts = backend_->device().facts();
+    const auto devices =
+        control_.gather(facts.name + (facts.address.empty() ? "" : " " + facts.address));
+    if (control_.first()) {
+        tables = provenance_tables(input_rows(), topology_, devices);
+        tables.push_back(io::starts_table(starts_));
+        texts = provenance_texts(deck_, start_);
+    }
+    results_ = std::make_unique<io::ResultsFile>(
+        control_, output(), std::nullopt, tables, texts, std::nullopt,
+        io::TrainLayout{s_.train.steps, evaluations(), items_.rows()});
+    if (!results_->note().empty() && !from_.checkpoint) {
+        notes_.push_back(results_->note());
+        progress_->say("note: " + results_->note());
+    }
 }
 
 void TrainRun::load() {
+    device::Device& device = backend_->device();
+    const std::int64_t begin = device.now_ns();
+    figures_.seconds[phase_setup] = since_start(begin);
+    figures_.calls[phase_setup] = 1;
+    const auto settings = state_.settings;
     if (from_.checkpoint) {
-        state_ = checkpoints_->load(*from_.checkpoint).state;
+        Checkpoints::Loaded loaded = checkpoints_->load(*from_.checkpoint);
+        bytes_read_ = loaded.bytes.count;
+        state_ = std::move(loaded.state);
+        began_with_ = from_.checkpoint->path() + ": " + loaded.what;
     } else if (inputs_.weights) {
         checkpoints_->begin(*inputs_.weights);
+        bytes_read_ = inputs_.weights->bytes_read();
+        began_with_ = inputs_.weights->path();
+    } else {
+        InitialWeights random(s_.model.init_seed, inputs_.training.initializer_range);
+        checkpoints_->begin(random);
+        began_with_ = "random weights of model.init_seed = " + std::to_string(s_.model.init_seed);
     }
+    state_.settings = settings;
+    state_.seed = s_.train.seed;
+    first_step_ = state_.step + 1;
     control_.together([&] { trainer_->publish(); });
+    control_.together([&] {
+        if (control_.first() && from_.checkpoint) {
+            const std::string note =
+                write_before(*results_, state_, *order_, inputs_.items, items_);
+            if (!note.empty()) {
+                notes_.push_back(note);
+                progress_->say("note: " + note);
+            }
+        }
+    });
+    load_end_ns_ = device.now_ns();
+    last_flush_s_ = static_cast<double>(load_end_ns_) * 1e-9;
+    product_s_before_ = backend_->kernels().product_seconds().value_or(0);
+    figures_.seconds[phase_load] = static_cast<double>(load_end_ns_ - begin) * 1e-9;
+    figures_.calls[phase_load] = 1;
+    progress_->say("begins with " + began_with_);
 }
 
-bool TrainRun::saves_after(std::int64_t step) const {
-    return !s_.checkpoint.directory.empty() &&
-           (step == s_.train.steps || (s_.checkpoint.every > 0 && step % s_.checkpoint.every == 0));
-}
-
-void TrainRun::after_step(const StepFacts& f) {
-    char line[300];
-    std::snprintf(line, sizeof line,
-                  "step %lld/%lld  loss %.6f  norm %.6g  rate %.3e  %.0f tokens/s",
-                  static_cast<long long>(f.step), static_cast<long long>(s_.train.steps), f.loss,
-                  f.gradient_norm, f.learning_rate, static_cast<double>(f.tokens) / f.seconds);
-    progress_->say(line);
-    if (saves_after(f.step)) {
-        trainer_->compute().sync();
-        checkpoints_->save(state_);
+void TrainRun::after_step(const StepFacts& step, const Batch& batch) {
+    step_seconds_.push_back(step.seconds);
+    step_of_pass_.push_back((step_of_pass_.empty() ? 0 : step_of_pass_.back()) + step.passes);
+    const base::Bytes peak{control_.max(peak_host_bytes())};
+    progress_->say(step_line(step, s_.train.steps, peak));
+    progress_->log(step_object(step, peak));
+    if (!step.applied) {
+        progress_->say("step " + std::to_string(step.step) +
+                       " is not applied: its loss or gradient norm is not finite (" +
+                       std::to_string(state_.bad_steps) + " in a row, train.max_bad_steps = " +
+                       std::to_string(s_.train.max_bad_steps) + ")");
+    }
+    if (control_.first()) {
+        const io::LossHistory& h = state_.history;
+        results_->write_steps(step.step - 1, {{h.step.back()},
+                                              {h.loss.back()},
+                                              {h.gradient_norm.back()},
+                                              {h.learning_rate.back()},
+                                              {h.tokens.back()}});
+        if (items_.stored()) {
+            results_->write_items(items_.first[static_cast<std::size_t>(step.step - 1)],
+                                  item_rows(inputs_.items, batch, step.step));
+        }
     }
 }
 
-void TrainRun::after_evaluation(const Evaluation& e) {
-    progress_->say("evaluation after step " + std::to_string(e.step) + ": loss " +
-                   std::to_string(e.loss));
+void TrainRun::after_evaluation(const Evaluation& evaluation) {
+    progress_->say(evaluation_line(evaluation, s_.train.steps));
+    progress_->log(evaluation_object(evaluation));
+    if (control_.first()) {
+        results_->write_evaluations(std::ssize(state_.evaluations.step) - 1,
+                                    {{evaluation.step}, {evaluation.loss}, {evaluation.targets}});
+    }
 }
 
-} // namespace
+void TrainRun::between_steps() {
+    const std::int64_t every = s_.checkpoint.every;
+    if (!s_.checkpoint.directory.empty() && state_.bad_steps < s_.train.max_bad_steps &&
+        (state_.step == s_.train.steps || (every > 0 && state_.step % every == 0))) {
+        save();
+    }
+    flush_if_due();
+}
+
+void TrainRun::save() {
+    trainer_->compute().sync(); // the last update
+    Checkpoints::Saved saved = checkpoints_->save(state_);
+    progress_->say(save_line(saved));
+    progress_->log(save_object(saved, state_.step));
+    if (!saved.note.empty()) {
+        progress_->say("note: " + saved.note);
+        notes_.push_back(saved.note);
+    }
+    saved_.push_back(std::move(saved));
+}
+
+// Rank 0's clock decides for all: flushing is collective.
+void TrainRun::flush_if_due() {
+    const double now = static_cast<double>(backend_->device().now_ns()) * 1e-9;
+    if (control_.broadcast(now - last_flush_s_ > s_.output.flush_every_s ? 1 : 0) == 0) {
+        return;
+    }
+    watch_->file_work(
+        "flushing " + results_->part_path(), [&] { return results_->bytes_written(); },
+        [&] { results_->flush(); });
+    last_flush_s_ = static_cast<double>(backend_->device().now_ns()) * 1e-9;
+    figures_.seconds[phase_flush] += last_flush_s_ - now;
+    ++figures_.calls[phase_flush];
+}
 
 base::Status train(const deck::Deck& deck, const Start& start) {
     return TrainRun(deck, start).run();

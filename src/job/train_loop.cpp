@@ -81,6 +81,8 @@ void TrainLoop::run() {
         run_segment(next_stop());
         if (!gave_up_ && evaluates_after(state_.step)) {
             evaluate();
+            hooks_.between();
+            last_end_s_ = now_s();
         }
     }
     figures_.optimizer_s += p_.optimizer.take_seconds();
@@ -138,6 +140,7 @@ void TrainLoop::run_step(const Batch& batch) {
     facts.step = state_.step + 1;
     facts.targets = batch.targets;
     facts.tokens = batch.tokens;
+    facts.passes = division.per_rank;
     decide(facts, sums.nll);
     ++figures_.steps;
     state_.step = facts.step;
@@ -152,7 +155,10 @@ void TrainLoop::run_step(const Batch& batch) {
     const double end = now_s();
     figures_.run_s += end - last_end_s_;
     facts.seconds = end - last_end_s_;
-    hooks_.step(facts);
+    hooks_.step(facts, batch);
+    if (!evaluates_after(facts.step)) {
+        hooks_.between();
+    }
     last_end_s_ = now_s();
 }
 
@@ -217,6 +223,7 @@ void TrainLoop::enqueue(Sums& sums, base::View<const std::int64_t> pack, float s
     f.done->record(p_.compute);
     ++figures_.passes;
     figures_.packs += pack.empty() ? 0 : 1;
+    figures_.longest_pack = std::max(figures_.longest_pack, std::ssize(f.inputs.ids));
     for (const std::int64_t i : pack) {
         const Item& item = p_.inputs.items.items[static_cast<std::size_t>(i)];
         figures_.tokens += item.tokens;
@@ -278,8 +285,11 @@ void TrainLoop::evaluate() {
     const double end = now_s();
     figures_.evaluate_s += end - begin;
     figures_.run_s += end - last_end_s_;
-    hooks_.evaluated({state_.step, nll / static_cast<double>(items.targets), items.targets});
-    last_end_s_ = now_s();
+    const Evaluation result{state_.step, nll / static_cast<double>(items.targets), items.targets};
+    state_.evaluations.step.push_back(result.step);
+    state_.evaluations.loss.push_back(result.loss);
+    state_.evaluations.tokens.push_back(result.targets);
+    hooks_.evaluated(result);
 }
 
 } // namespace foregather::job

@@ -30,6 +30,7 @@ struct StepFacts {
     double gradient_norm = 0; // before clipping
     double learning_rate = 0;
     std::int64_t targets = 0, tokens = 0; // over all ranks
+    std::int64_t passes = 0;              // of each rank
     bool applied = true;
     double seconds = 0; // from the end of the step before
     double exposed_gather_s = 0, exposed_reduce_s = 0;
@@ -45,6 +46,7 @@ struct LoopFigures {
     std::int64_t steps = 0, not_applied = 0, passes = 0, packs = 0, evaluations = 0;
     std::int64_t tokens = 0, targets = 0; // of this rank's packs
     double attended = 0;                  // over documents: length x (length + 1)
+    std::int64_t longest_pack = 0;        // tokens
     std::int64_t evaluated_tokens = 0;
     double run_s = 0;       // steps and evaluations, without what the caller did between them
     double wait_s = 0;      // the main thread waited for passes
@@ -71,9 +73,11 @@ public:
         device::Stream& compute;
     };
     struct Hooks {
-        // After each step, its update being enqueued; and after each evaluation. Collective.
-        std::function<void(const StepFacts&)> step;
+        // After each step, its update being enqueued; after each evaluation; and when all that
+        // follows a step is done, before the next. Collective.
+        std::function<void(const StepFacts&, const Batch&)> step;
         std::function<void(const Evaluation&)> evaluated;
+        std::function<void()> between;
     };
     // Allocates what two passes need. `state` is where the run begins, and goes on in it.
     TrainLoop(const Parts& parts, const BatchRule& rule, io::TrainingState& state, Hooks hooks);

@@ -63,6 +63,16 @@ void apply_limit(const deck::Deck& deck, base::Bytes slot, TrainSchedule& schedu
 
 } // namespace
 
+ParamType choose_train_param(const std::string& asked, const std::string& device_kind,
+                             const TrainInputs& inputs) {
+    if (inputs.weights || asked != "auto") {
+        static const std::vector<io::StoredTensor> none;
+        return choose_param_type(asked, device_kind,
+                                 inputs.weights ? inputs.weights->tensors() : none);
+    }
+    return {base::DType::f32, "random weights are fp32"};
+}
+
 TrainSchedule plan_training_pass(const deck::Deck& deck, const model::Chain& chain,
                                  const shard::ArenaPlan& arena, const Transport& transport,
                                  base::DType weights) {

@@ -14,6 +14,10 @@
 
 namespace foregather::job {
 
+// As choose_param_type(); random weights are fp32 unless bf16 is asked for.
+ParamType choose_train_param(const std::string& asked, const std::string& device_kind,
+                             const TrainInputs& inputs);
+
 // What depths and slots a training pass has, and why they are not what was asked for.
 struct TrainSchedule {
     schedule::Plan plan;     // of a pass; no passes yet

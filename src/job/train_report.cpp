@@ -175,6 +175,16 @@ void measure_training(RankFigures& f, const TrainMeasured& run) {
     f.train.steps = loop.steps;
     f.train.passes = loop.passes;
     f.train.attended = loop.attended;
+    f.train.longest_pack = loop.longest_pack;
+    for (const comm::Communicator* c : run.reductions) {
+        const double busy_s = c->gathers_done() > 0 ? c->busy_s() : run.reducer.figures().reduce_s;
+        const std::int64_t bytes = c->gathers_done() > 0 ? c->bytes_received().count
+                                                         : run.reducer.figures().received.count;
+        if (busy_s > 0) {
+            f.train.reduce_bytes_per_s =
+                std::max(f.train.reduce_bytes_per_s, static_cast<double>(bytes) / busy_s);
+        }
+    }
     const auto phase = [&](Phase which, double seconds, std::int64_t calls) {
         f.seconds[which] = seconds;
         f.calls[which] = calls;

@@ -25,7 +25,8 @@ struct TrainMeasured {
     const schedule::TimedSource* evaluation; // nullptr: there are none
     const schedule::GradientReducer& reducer;
     const LoopFigures& loop;
-    const Checkpoints* checkpoints; // nullptr: none were written
+    const Checkpoints* checkpoints;                      // nullptr: none were written
+    std::vector<const comm::Communicator*> reductions{}; // those there are
 };
 // Adds counts and times of the loop, the directions, the reductions and the saves; backward
 // computes are told apart from forward ones by the source.

@@ -25,6 +25,7 @@ Trainer::Trainer(const Parts& parts)
     p_.control.together([&] {
         transformer_ = std::make_unique<model::TrainableTransformer>(
             p_.inputs.config, chain, device, training_limits(p_.work));
+        p_.backend.kernels().prepare(transformer_->products());
         compute_ = device.stream("compute", device::Priority::normal);
         reduce_ = device.stream("reduce", device::Priority::high);
         optimizer_ = std::make_unique<Optimizer>(

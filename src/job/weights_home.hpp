@@ -39,8 +39,9 @@ public:
     // Reads this rank's parts, in the order of first use. Blocks.
     void load(io::WeightsFile& file);
 
-    // A source of uses of the chain's units. Several share slots, stream and communicator: while one
-    // is in use, all passes of the others must be collected and nothing of theirs gathered ahead.
+    // A source of uses of the chain's units. Several share slots, stream and communicator: while
+    // one is in use, all passes of the others must be collected and nothing of theirs gathered
+    // ahead.
     schedule::TimedSource& open_source(const schedule::SourceOptions& options);
 
     // This rank's part of a unit, as it is gathered or read in place.

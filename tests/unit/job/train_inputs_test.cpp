@@ -126,6 +126,8 @@ TEST_F(TrainInputsTest, RefuseAConfigThatCannotBeReadOrTrained) {
     refused(text.replace(text.find("0.03"), 4, "\"wide\""),
             {"x.json: initializer_range: \"wide\""});
     text = small_config;
+    refused(text.replace(text.find("0.03"), 4, "0"), {"x.json: initializer_range: 0 is not a "});
+    text = small_config;
     refused(text.replace(text.find("0.03"), 4, "0.03, \"attention_dropout\": 0.1"),
             {"x.json: attention_dropout: 0.1 is not supported in training"});
     text = small_config;
