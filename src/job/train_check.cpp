@@ -74,10 +74,12 @@ std::string check_train(const deck::Deck& deck, const std::string& deck_path, in
     const backend::Needs needs = backend::needs_of(device.kind, threads);
     const shard::ArenaPlan arena = arena_plan(inputs.chain, layout.group, needs, param.type);
     const bool host = device.kind == "host";
+    const auto type_of_reduce =
+        s.fsdp.reduce_dtype == "bf16" ? base::DType::bf16 : base::DType::f32;
     const int groups = std::max(layout.per_node / layout.group, 1);
-    const Transport transport =
-        choose_transport(deck, host ? "mpi" : "nccl", host, group_facts(layout),
-                         groups * base::bytes_of(arena.whole_elements, param.type), false);
+    const Transport transport = choose_transport(
+        deck, host ? "mpi" : "nccl", host, group_facts(layout),
+        groups * window_bytes(arena, layout.group, param.type, type_of_reduce), false);
     const TrainSchedule schedule =
         plan_training_pass(deck, inputs.chain, arena, transport, param.type);
     const int replicas = layout.ranks / layout.group;
@@ -85,14 +87,8 @@ std::string check_train(const deck::Deck& deck, const std::string& deck_path, in
     settle_train_before(ledger, deck, {transport, replicas, inputs, schedule, device.kind});
     ledger.refuse_if_strict();
     const Beginning begin = look_ahead(deck, inputs);
-    const TrainWork work{s,
-                         inputs,
-                         threads,
-                         layout.group,
-                         replicas,
-                         param.type,
-                         s.fsdp.reduce_dtype == "bf16" ? base::DType::bf16 : base::DType::f32,
-                         needs};
+    const TrainWork work{s,        inputs,     threads,        layout.group,
+                         replicas, param.type, type_of_reduce, needs};
     std::string text = head_text(deck, layout, device, threads);
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
     text += work_text(s, inputs, layout.ranks, begin.step);

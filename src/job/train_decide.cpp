@@ -71,9 +71,9 @@ void TrainRun::choose_transport_and_depths() {
     const auto groups =
         (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
     control_.together([&] {
-        transport_ =
-            choose_transport(deck_, backend_->transport(), backend_->can_share(), group,
-                             groups * base::bytes_of(plan.whole_elements, param_.type), false);
+        transport_ = choose_transport(
+            deck_, backend_->transport(), backend_->can_share(), group,
+            groups * window_bytes(plan, topology_.shard_size(), param_.type, work_->reduce), false);
     });
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};

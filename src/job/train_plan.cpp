@@ -123,6 +123,14 @@ std::vector<std::string> depth_notes(const TrainSchedule& schedule, const deck::
     return notes;
 }
 
+base::Bytes window_bytes(const shard::ArenaPlan& arena, int ranks, base::DType weights,
+                         base::DType reduce) {
+    const base::Bytes gradients =
+        2 * base::bytes_of(arena.largest_unit, base::DType::f32) +
+        (reduce == base::DType::f32 ? base::Bytes{} : base::bytes_of(arena.largest_unit, reduce));
+    return base::bytes_of(arena.whole_elements, weights) + ranks * gradients;
+}
+
 std::int64_t evaluations_of(const deck::TrainSection& section) {
     const std::int64_t every = section.evaluate_every;
     if (section.evaluate.empty() || every == 0) {

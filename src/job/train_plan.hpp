@@ -41,6 +41,11 @@ std::int64_t evaluations_of(const deck::TrainSection& section);
 // What all checkpoints of a run have, without a state.
 io::CheckpointContent content_of(const TrainInputs& inputs);
 
+// What shared windows of one shard group hold: its weights, and every rank's gradients on their way
+// to the others.
+base::Bytes window_bytes(const shard::ArenaPlan& arena, int ranks, base::DType weights,
+                         base::DType reduce);
+
 struct TrainWork {
     const deck::Sections& sections;
     const TrainInputs& inputs;
