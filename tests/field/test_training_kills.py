@@ -121,7 +121,7 @@ def test_g1_f4_complete_mark_without_the_name_is_no_checkpoint(
     asked, inputs, unbroken, run, tmp_path
 ):
     kept = tmp_path / "kept"
-    env = fault(inputs, "die-in-flush", 0, 1, "step-00000004")  # The last act before its name.
+    env = fault(inputs, "die-in-flush", 0, 2, "step-00000004")  # The last act before its name.
     own = asked | {"checkpoint.directory": kept}
     killed = run(own, RANKS, env=env, expect=None)
     (part,) = kept.glob("*.part")
@@ -147,7 +147,7 @@ def test_t19_what_is_broken_is_skipped_and_told_with_the_reason(asked, unbroken,
     higher.write_bytes(content)
     told = notes(goes_on(asked, kept, run, unbroken))
     assert told[0] == f"training goes on from {step_file(kept, 2)}"
-    skipped = {note.split(": ")[0]: note.split(": ", 1)[1] for note in told[1:]}
+    skipped = dict(note.split(": ", 1) for note in told if note.startswith("skipped "))
     assert skipped.keys() == {f"skipped {path}" for path in (higher, newest, middle)}
     assert "not complete" in skipped[f"skipped {higher}"]
     assert "complete" in skipped[f"skipped {middle}"]
@@ -164,7 +164,8 @@ def test_disk_full_in_a_save_leaves_the_checkpoint_before_and_says_so(
     failed = run(asked | {"checkpoint.directory": kept}, RANKS, env=env, expect=1)
     (said,) = messages(failed.stderr)
     broken, before = step_file(kept, 4), step_file(kept, 2)
-    assert f"rank {rank} " in said and f"checkpoint {broken} " in said
+    assert f"checkpoint {broken} " in said
+    assert rank == 0 or f"rank {rank} " in said
     assert f"the last complete one is {before}" in said
     assert "full" in said or "No space" in said
     assert steps_in(kept) == [2]
