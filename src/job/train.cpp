@@ -127,6 +127,7 @@ void TrainRun::load() {
 
 void TrainRun::after_step(const StepFacts& step, const Batch& batch) {
     step_seconds_.push_back(step.seconds);
+    batches_.take(batch, inputs_.items);
     step_of_pass_.push_back((step_of_pass_.empty() ? 0 : step_of_pass_.back()) + step.passes);
     const base::Bytes peak{control_.max(peak_host_bytes())};
     progress_->say(step_line(step, s_.train.steps, peak));
