@@ -197,7 +197,9 @@ class Job:
     def stepped(self, log: Path, steps: int) -> None:
         """Waits until the ranks have taken so many steps of training, by the job's own log."""
         self.all_there()
-        until(lambda: log.exists() and log.read_text().count('"event":"step"') >= steps, 20, "steps")
+        until(
+            lambda: log.exists() and log.read_text().count('"event":"step"') >= steps, 20, "steps"
+        )
 
     def send(self, rank: int, number: signal.Signals) -> None:
         """A signal to one rank."""

@@ -223,9 +223,7 @@ def test_steps_that_are_not_finite_are_not_applied_and_told_and_end_the_job(
 def test_weights_that_explode_end_the_job_and_leave_the_checkpoint_before(odd, run, tmp_path):
     asked = {"train.learning_rate": 1e3, "train.schedule": "linear", "train.warmup_steps": 0}
     asked |= {"train.weight_decay": 100, "train.steps": 60, "checkpoint.every": 1}
-    result = run(
-        odd | asked | {"checkpoint.directory": tmp_path / "kept"}, ranks=2, expect=1
-    )
+    result = run(odd | asked | {"checkpoint.directory": tmp_path / "kept"}, ranks=2, expect=1)
     given_up = int(result.stderr.split("given up at step ")[1].split(":")[0])
     assert steps_in(tmp_path / "kept") == list(range(1, given_up - 2))
     assert np.isnan(result.read("/train/loss")[given_up - 3 : given_up]).all()

@@ -112,8 +112,7 @@ def test_t19_killed_in_a_save_it_goes_on_from_the_newest_whole_one(
     else:
         assert f"no complete checkpoint in {kept}: training starts anew" in told, (rank, at)
     assert [note for note in told if note.startswith("skipped ")] == [
-        f"skipped {part}: not complete: its save was interrupted, or is under way"
-        for part in parts
+        f"skipped {part}: not complete: its save was interrupted, or is under way" for part in parts
     ]
 
 

@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 import pytest
 from run_foregather import ROOT, Foregather, Result
-from said import refusal
 from safetensors.numpy import load_file
+from said import refusal
 from training import deck, notes, state, step_file, steps_in, taken, tensors
 
 STEPS, EVERY = 6, 3

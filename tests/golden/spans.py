@@ -81,6 +81,8 @@ def spans_of(result: Result, rank: int) -> RankSpans:
             continue
         assert row[0] == "compute", row
         compute = Span(*row)
+        if compute.slot == -1 and compute.direction == "backward":
+            continue  # An embedding's gradient needs no weights.
         gather = in_slot[compute.slot]
         assert gather.unit == compute.unit, f"{compute} read a slot that held {gather.unit}"
         gather.uses.append(compute)

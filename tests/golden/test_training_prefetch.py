@@ -2,7 +2,7 @@
 """Prefetch in training on a slow link: in forward and back, for the right unit, within its bounds,
 and changing no bit (T07, b3).
 
-Decides what the recorded spans of a training run must show; those of scoring are test_prefetch.py's.
+Decides what the recorded spans of a training run must show; test_prefetch.py asks those of scoring.
 Only the test of exposed times looks at the clock, and it may try again.
 """
 
@@ -26,6 +26,7 @@ SHAPE = {
     "vocab_size": 300,
 }
 FORWARD = ["embedding.0", *(f"layer.{i}" for i in range(LAYERS)), "head.0"]
+BACKWARD = FORWARD[:0:-1]  # An embedding's gradient needs no weights.
 ATTEMPTS = 4
 
 
@@ -86,7 +87,7 @@ def all_spans(result: Result) -> list[RankSpans]:
 
 def passes_of(spans: RankSpans) -> list[list[int]]:
     """The numbers of the computes of each pass; forward, then back, each unit once."""
-    uses = 2 * len(FORWARD)
+    uses = len(FORWARD + BACKWARD)
     assert len(spans.computes) == PASSES * uses
     return [list(range(k * uses, (k + 1) * uses)) for k in range(PASSES)]
 
@@ -97,8 +98,8 @@ def test_t07_b3_gathers_run_ahead_in_the_order_of_uses_both_ways(ranks, attempts
         for spans in all_spans(result):
             for numbers in passes_of(spans):
                 uses = [spans.computes[n] for n in numbers]
-                assert [use.unit for use in uses] == FORWARD + FORWARD[::-1]
-                assert [use.direction for use in uses] == ["forward"] * 8 + ["backward"] * 8
+                assert [use.unit for use in uses] == FORWARD + BACKWARD
+                assert [use.direction for use in uses] == ["forward"] * 8 + ["backward"] * 7
                 for n in numbers[1:]:
                     if not spans.gathered_for(n):
                         continue
@@ -122,7 +123,7 @@ def test_t07_b3_what_is_resident_is_not_gathered_again_and_nothing_is_lost(ranks
                 at_the_turn = numbers[len(FORWARD) : len(FORWARD) + 1 + depth]
                 assert resident == at_the_turn
                 assert all(spans.source(n).direction == "forward" for n in resident)
-            gathered = PASSES * (2 * len(FORWARD) - 1 - depth)
+            gathered = PASSES * (len(FORWARD + BACKWARD) - 1 - depth)
             assert len(spans.gathers) == gathered
         for name in ("gathers_issued", "gathers_waited", "gathers_freed"):
             assert table[name].tolist() == [gathered] * ranks
