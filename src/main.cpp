@@ -13,6 +13,7 @@
 
 #include <foregather/base/error.hpp>
 #include <foregather/deck/deck.hpp>
+#include <foregather/io/h5.hpp>
 #include <foregather/job/job.hpp>
 #include <foregather/mesh/control.hpp>
 #include <foregather/mesh/session.hpp>
@@ -91,7 +92,11 @@ int run(int argc, char** argv, const deck::CommandLine& line) {
     try {
         return static_cast<int>(job::run(parse_together(line, control), start));
     } catch (const mesh::AgreedError& error) {
-        return control.first() ? tell(error) : static_cast<int>(error.status());
+        const int status = control.first() ? tell(error) : static_cast<int>(error.status());
+        if (control.max(io::close_has_failed() ? 1 : 0) == 1) { // no rank could end in order
+            mesh::Session::abort(status);
+        }
+        return status;
     } catch (const base::Error& error) {
         std::fprintf(stderr, "foregather: rank %d (%s): ", control.rank(),
                      mesh::host_name().c_str());

@@ -33,7 +33,8 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
-by_the_clock=(tests/golden/test_prefetch.py tests/field/test_death.py tests/field/test_resume.py)
+by_the_clock=(tests/golden/test_prefetch.py tests/golden/test_training_prefetch.py tests/field/test_death.py
+    tests/field/test_training_death.py tests/field/test_resume.py)
 
 # count FILE LIST: prints "passed failed skipped" of a report of GoogleTest or pytest (both JUnit's XML), and
 # appends each test that ran or skipped to LIST. A report that is absent or torn counts as nothing.

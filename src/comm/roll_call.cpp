@@ -2,6 +2,7 @@
 // Questions have tag 1, answers tag 2; both carry one number.
 #include "roll_call.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -83,6 +84,9 @@ std::string RollCall::missing(std::int64_t sequence) {
         }
     }
     first_to_tell_ = first == rank_;
+    another_waits_before_ = std::any_of(at.begin(), at.end(), [&](std::int64_t number) {
+        return number >= 0 && number < sequence;
+    });
     return names.empty() ? "all ranks arrived, so the transport itself is stuck"
                          : names + " did not arrive";
 }

@@ -30,11 +30,16 @@ public:
     // After missing(): is this the lowest rank of those that arrived? It alone speaks.
     bool first_to_tell() const { return first_to_tell_; }
 
+    // After missing(): does a rank wait in an earlier collective? It will tell who is missing
+    // there, which is what this one waits for as well.
+    bool another_waits_before() const { return another_waits_before_; }
+
 private:
     mesh::Comm comm_;
     int rank_ = 0;
     int size_ = 1;
     bool first_to_tell_ = false;
+    bool another_waits_before_ = false;
     std::vector<std::string> names_; // of the group's ranks
 };
 

@@ -16,6 +16,8 @@ namespace foregather::io {
 
 namespace {
 
+int failed_closes = 0; // of files, on the main thread
+
 extern "C" herr_t append_message(unsigned, const H5E_error2_t* entry, void* list) {
     auto& messages = *static_cast<std::vector<std::string>*>(list);
     if (entry->desc != nullptr && *entry->desc != '\0') {
@@ -100,8 +102,16 @@ void close(File& file, const std::string& path) {
     // The owner is moved to where no destructor runs: H5Fclose ends the handle even when it fails.
     alignas(File) std::byte parked[sizeof(File)];
     const hid_t handle = (new (parked) File(std::move(file)))->handle();
-    check(H5Fclose(handle), "close " + path);
+    check(close_file(handle), "close " + path);
 }
+
+herr_t close_file(hid_t handle) noexcept {
+    const herr_t result = H5Fclose(handle);
+    failed_closes += result < 0 ? 1 : 0;
+    return result;
+}
+
+bool close_has_failed() noexcept { return failed_closes > 0; }
 
 File open_input(const std::string& path, const std::string& kind, const std::string& maker) {
     const std::string advice = maker.empty() ? "" : "; make it with " + maker;

@@ -88,7 +88,7 @@ void Checkpoints::write_own(io::CheckpointWriter& writer) {
     }
 }
 
-Checkpoints::Saved Checkpoints::save(const io::TrainingState& state) {
+Checkpoints::Saved Checkpoints::save(const io::TrainingState& state, bool keep_older) {
     const std::int64_t begin = memory_.device.now_ns();
     content_.state = state;
     content_.moments = true;
@@ -101,7 +101,11 @@ Checkpoints::Saved Checkpoints::save(const io::TrainingState& state) {
                 [&] { write_own(writer); });
         }
     });
-    Saved saved{writer.path(), writer.finish(section_.keep), 0, {writer.bytes_written()}, {}};
+    Saved saved{writer.path(),
+                writer.finish(keep_older ? 0 : section_.keep),
+                0,
+                {writer.bytes_written()},
+                {}};
     saved.seconds = seconds(memory_.device.now_ns() - begin);
     if (control_.first()) {
         std::error_code vanished; // it may be gone again: then its size is not told

@@ -96,7 +96,8 @@ public:
     // Collective; blocks. Writes DIRECTORY/step-<step>.h5 as io::CheckpointWriter does, when all
     // replicas hold the same bits; else, and on an error of any rank, throws failed. What ranks
     // write is watched for progress; laying out and the last flush count no bytes and are not.
-    Saved save(const io::TrainingState& state);
+    // `keep_older`: none is removed, whatever checkpoint.keep says.
+    Saved save(const io::TrainingState& state, bool keep_older = false);
 
     struct Loaded {
         io::TrainingState state; // to go on from

@@ -72,7 +72,7 @@ struct TrainCounts {
 struct RankFigures : DirectionFigures {
     std::array<double, phase_count> seconds{};
     std::array<std::int64_t, phase_count> calls{};
-    std::int64_t waited = 0, freed = 0;
+    std::int64_t issued = 0, waited = 0, freed = 0;
     std::int64_t packs = 0, tokens = 0, scored = 0, head_rows = 0;
     std::int64_t peak_host_bytes = 0, proportional_bytes = 0, device_bytes = 0;
     std::int64_t bytes_copied_up = 0; // of its own weights, from host memory

@@ -7,6 +7,7 @@ namespace foregather::job {
 void measure(RankFigures& figures, const Measured& run) {
     const schedule::PrefetchFigures prefetch = run.source.figures();
     take(figures, prefetch);
+    figures.issued = run.source.issued();
     figures.waited = run.source.waited();
     figures.freed = run.source.freed();
     figures.bytes_copied_up = run.offload ? run.source.own_bytes().count : 0;

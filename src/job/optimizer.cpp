@@ -89,6 +89,8 @@ void Optimizer::update(base::UnitId unit, const kernels::AdamwStep& step, device
     for (const ShardRange& range : ranges_[static_cast<std::size_t>(unit)]) {
         kernels::AdamwStep own = step;
         own.weight_decay = range.decays ? step.weight_decay : 0;
+        latest_ = own;
+        latest_.weight_decay = step.weight_decay;
         const auto part = [&](base::View<float> whole) { return range_of(whole, range.elements); };
         const base::Slab copy =
             rounds ? p_.in_arena(unit).part(range.elements.begin, range.elements.size())

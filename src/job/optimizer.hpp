@@ -53,6 +53,8 @@ public:
     // step's weight decay is for ranges that decay.
     void step(const kernels::AdamwStep& step, schedule::TimedSource& source,
               device::Stream& compute);
+    // As the kernels were given it by the latest step().
+    const kernels::AdamwStep& latest() const { return latest_; }
     // The step is not taken: weights stay, what waits for them may go on.
     void skip(schedule::TimedSource& source, device::Stream& compute);
 
@@ -73,6 +75,7 @@ private:
     device::HostBuffer<double> squares_on_host_;
     std::vector<std::vector<ShardRange>> ranges_; // of each unit
     std::unique_ptr<device::Event> begin_, end_;
+    kernels::AdamwStep latest_;
     bool untold_ = false; // a step's time
 };
 

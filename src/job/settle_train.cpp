@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include <foregather/base/error.hpp>
+#include <foregather/io/checkpoint_folder.hpp>
 
 #include "shard_ranges.hpp"
 
@@ -100,7 +101,7 @@ std::string step_count(const TrainFacts& f) {
            " of them by this start";
 }
 
-void settle_optimizer(deck::Ledger& ledger, const TrainFacts& f) {
+void settle_optimizer(deck::Ledger& ledger, const TrainFacts& f, const kernels::AdamwStep& seen) {
     const deck::TrainSection& t = f.deck.sections().train;
     const io::LossHistory& h = f.state.history;
     const std::size_t n = h.step.size();
@@ -108,34 +109,36 @@ void settle_optimizer(deck::Ledger& ledger, const TrainFacts& f) {
     std::int64_t clipped = 0;
     double lowest = 0;
     double highest = 0;
+    int rises = 0;
     for (std::size_t i = first; i < n; ++i) {
         clipped += t.gradient_clip_norm > 0 && h.gradient_norm[i] > t.gradient_clip_norm ? 1 : 0;
         lowest = i == first ? h.learning_rate[i] : std::min(lowest, h.learning_rate[i]);
         highest = std::max(highest, h.learning_rate[i]);
+        rises += i > 0 && h.learning_rate[i] > h.learning_rate[i - 1] ? 1 : 0;
     }
     const std::string rates = "rates of " + in_format(lowest, "%.6g") + " to " +
-                              in_format(highest, "%.6g") + " were applied";
+                              in_format(highest, "%.6g") + ", " +
+                              in_format(h.learning_rate[n - 1], "%.6g") + " at the end";
     ledger.honour("train.steps", step_count(f));
     ledger.honour("train.learning_rate", rates);
-    ledger.honour("train.schedule", t.schedule + ": " + rates);
+    ledger.honour("train.schedule", rates);
     ledger.honour("train.warmup_steps",
-                  std::to_string(std::min<std::int64_t>(t.warmup_steps, f.state.step)) +
-                      " steps of warm-up; " + rates);
+                  "the rate rose " + std::to_string(rises) + " times; " + rates);
     if (t.schedule != "constant") {
         ledger.honour("train.min_learning_rate", rates);
     }
     const std::string updates =
         std::to_string(f.state.updates) + " updates of both moments by AdamW with ";
-    ledger.honour("train.beta1", updates + in_format(t.beta1, "%.9g"));
-    ledger.honour("train.beta2", updates + in_format(t.beta2, "%.9g"));
-    ledger.honour("train.epsilon", updates + in_format(t.epsilon, "%.9g"));
+    ledger.honour("train.beta1", updates + in_format(seen.beta1, "%.9g"));
+    ledger.honour("train.beta2", updates + in_format(seen.beta2, "%.9g"));
+    ledger.honour("train.epsilon", updates + in_format(seen.epsilon, "%.9g"));
     const auto [decaying, all] = decaying_elements(f);
     const std::string decays =
         std::to_string(decaying) + " of " + std::to_string(all) + " parameters decay";
     ledger.honour("train.weight_decay",
                   t.weight_decay == 0
                       ? "nothing decays"
-                      : decays + " by " + in_format(t.weight_decay, "%.9g") + " x rate a step");
+                      : decays + " by " + in_format(seen.weight_decay, "%.9g") + " x rate a step");
     if (t.weight_decay != 0) {
         ledger.honour("train.decay", decays);
     }
@@ -172,15 +175,21 @@ void settle_batches(deck::Ledger& ledger, const TrainFacts& f, const TrainInputs
         ledger.honour("train.accumulate", std::to_string(passes) + " passes of a rank in " +
                                               std::to_string(f.step_seconds.size()) + " steps");
     }
+    const BatchesSeen& b = seen.batches;
     ledger.honour("train.batch_documents",
-                  s.train.batch_documents > 0
-                      ? "batches of " + std::to_string(s.train.batch_documents) + " of " + items
-                      : "what fills " + std::to_string(seen.packs_of_a_batch) + " packs");
-    ledger.honour("train.shuffle", s.train.shuffle ? items + " in an order of their own each epoch"
-                                                   : items + " in the file's order");
+                  "steps of up to " + std::to_string(b.largest) + " of " + items +
+                      (s.train.batch_documents > 0
+                           ? ""
+                           : ", what fills " + std::to_string(seen.packs_of_a_batch) + " packs"));
+    ledger.honour("train.shuffle", std::to_string(b.steps_back) + " of " + std::to_string(b.items) +
+                                       " that were taken lie before the one taken before them; " +
+                                       std::to_string(f.state.epoch) + " epochs ended");
     if (s.train.shuffle) {
-        ledger.honour("train.seed", "order of " + items + " drawn from it; " +
-                                        std::to_string(f.state.epoch) + " epochs ended");
+        std::string documents;
+        for (const std::int64_t document : b.first) {
+            documents += (documents.empty() ? "" : ", ") + std::to_string(document);
+        }
+        ledger.honour("train.seed", "this start began with documents " + documents);
     }
     ledger.honour("train.recompute",
                   "activations of " + std::to_string(seen.activations.count) + " bytes held");
@@ -204,9 +213,8 @@ void settle_checkpoints(deck::Ledger& ledger, const TrainFacts& f, const TrainSe
     if (!c.directory.empty()) {
         ledger.honour("checkpoint.every",
                       saves + " in " + std::to_string(f.step_seconds.size()) + " steps");
-        ledger.honour("checkpoint.keep", c.keep == 0 ? "none was removed"
-                                                     : "older ones than " + std::to_string(c.keep) +
-                                                           " are removed after each save");
+        ledger.honour("checkpoint.keep", std::to_string(io::count_checkpoints(c.directory)) +
+                                             " checkpoints are there at the end");
     }
     const bool nowhere = c.directory.empty() && c.resume == "auto";
     if (!nowhere) {
@@ -229,7 +237,11 @@ void settle_train_data(deck::Ledger& ledger, const TrainFacts& f, const TrainInp
     ledger.honour("model.config",
                   in.weights ? "that of the weights" : in.config_path + ": " + parameters);
     if (!in.weights) {
-        ledger.honour("model.init_seed", f.began_with);
+        ledger.honour("model.init_seed", f.first_step > 1
+                                             ? f.began_with
+                                             : "random weights, whose loss was " +
+                                                   in_format(f.state.history.loss.front(), "%.9g") +
+                                                   " in the first step");
     }
     ledger.honour("data.tokens", in.tokens->path() + ": " + std::to_string(in.tokens->tokens()) +
                                      " tokens, " + std::to_string(in.items.targets) + " targets");
@@ -272,6 +284,19 @@ void settle_training_deck(deck::Ledger& ledger, const deck::Deck& deck) {
     for (const InertKey& inert : inert_training_keys(deck.sections())) {
         ledger.inert(inert.key, inert.reason);
     }
+}
+
+void BatchesSeen::take(const Batch& batch, const Items& of) {
+    constexpr std::size_t most_told = 4;
+    for (const std::int64_t item : batch.items) {
+        steps_back += item < last ? 1 : 0;
+        last = item;
+        if (first.size() < most_told) {
+            first.push_back(of.items[static_cast<std::size_t>(item)].document);
+        }
+    }
+    items += std::ssize(batch.items);
+    largest = std::max<std::int64_t>(largest, std::ssize(batch.items));
 }
 
 void settle_train_before(deck::Ledger& ledger, const deck::Deck& deck, const TrainChoices& chosen) {
@@ -325,7 +350,7 @@ void settle_train_after(deck::Ledger& ledger, const TrainFacts& facts, const Tra
                                                std::to_string(bytes) + " bytes received by a rank");
     }
     settle_pieces(ledger, facts.deck, facts.chain, facts.config);
-    settle_optimizer(ledger, facts);
+    settle_optimizer(ledger, facts, train.optimizer);
     settle_batches(ledger, facts, inputs, train);
     settle_checkpoints(ledger, facts, train);
     settle_output(ledger, seen, output);

@@ -144,7 +144,7 @@ io::Table ranks_table(const std::vector<RankFigures>& ranks, bool training) {
     column("bytes_read", "byte", "of weights, from the file", &RankFigures::bytes_read);
     column("bytes_gathered", "byte", "received from other ranks by gathers",
            &RankFigures::bytes_received);
-    column("gathers_issued", "1", "gathers enqueued", &RankFigures::gathers);
+    column("gathers_issued", "1", "gathers enqueued", &RankFigures::issued);
     column("gathers_waited", "1", "gathers that a compute waited for", &RankFigures::waited);
     column("gathers_freed", "1", "gathers whose slot was given back", &RankFigures::freed);
     column("allocations_while_running", "1", "buffers created after start-up",

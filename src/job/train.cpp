@@ -127,6 +127,7 @@ void TrainRun::load() {
 
 void TrainRun::after_step(const StepFacts& step, const Batch& batch) {
     step_seconds_.push_back(step.seconds);
+    batches_.take(batch, inputs_.items);
     step_of_pass_.push_back((step_of_pass_.empty() ? 0 : step_of_pass_.back()) + step.passes);
     const base::Bytes peak{control_.max(peak_host_bytes())};
     progress_->say(step_line(step, s_.train.steps, peak));
@@ -160,18 +161,22 @@ void TrainRun::after_evaluation(const Evaluation& evaluation) {
     }
 }
 
+// Behind a step that was not applied weights may be lost already, by the update before it: what is
+// due waits for a step that is applied, and at the end no older checkpoint is removed.
 void TrainRun::between_steps() {
     const std::int64_t every = s_.checkpoint.every;
-    if (!s_.checkpoint.directory.empty() && state_.bad_steps < s_.train.max_bad_steps &&
-        (state_.step == s_.train.steps || (every > 0 && state_.step % every == 0))) {
+    const bool last = state_.step == s_.train.steps && state_.bad_steps < s_.train.max_bad_steps;
+    save_due_ = save_due_ || (every > 0 && state_.step % every == 0);
+    if (!s_.checkpoint.directory.empty() && (last || (save_due_ && state_.bad_steps == 0))) {
         save();
+        save_due_ = false;
     }
     flush_if_due();
 }
 
 void TrainRun::save() {
     trainer_->compute().sync(); // the last update
-    Checkpoints::Saved saved = checkpoints_->save(state_);
+    Checkpoints::Saved saved = checkpoints_->save(state_, state_.bad_steps > 0);
     progress_->say(save_line(saved));
     progress_->log(save_object(saved, state_.step));
     if (!saved.note.empty()) {

@@ -165,6 +165,7 @@ void measure_training(RankFigures& f, const TrainMeasured& run) {
     if (f.calls[phase_product] > 0) {
         f.calls[phase_product] = f.calls[phase_compute] + f.calls[phase_backward_compute];
     }
+    f.issued = run.source.issued() + (run.evaluation != nullptr ? run.evaluation->issued() : 0);
     f.waited = run.source.waited() + (run.evaluation != nullptr ? run.evaluation->waited() : 0);
     f.freed = run.source.freed() + (run.evaluation != nullptr ? run.evaluation->freed() : 0);
     const LoopFigures& loop = run.loop;

@@ -15,6 +15,7 @@
 
 #include "progress.hpp"
 #include "provenance.hpp"
+#include "settle_train.hpp"
 #include "train_loop.hpp"
 #include "train_report.hpp"
 #include "train_results.hpp"
@@ -86,7 +87,9 @@ private:
     std::int64_t first_step_ = 1;
     std::int64_t begin_ns_ = 0, offset_at_start_ns_ = 0, load_end_ns_ = 0, bytes_read_ = 0;
     double product_s_before_ = 0, last_flush_s_ = 0;
+    BatchesSeen batches_;
     bool replaced_ = false;
+    bool save_due_ = false; // put off while steps are not applied
     RankFigures figures_;
     std::vector<double> step_seconds_;
     std::vector<std::int64_t> step_of_pass_; // passes of this start up to the end of each step

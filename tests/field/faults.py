@@ -20,8 +20,8 @@ import numpy as np
 from run_foregather import LAUNCH, MPIRUN, PROGRAM, deck_text, start, wait
 
 # FAULT names the fault, FAULT_RANK the rank that has it (any, if not set); FAULT_AT is the number
-# of the call that it befalls, from 1, or what errno becomes. The fault count-writes only counts
-# them.
+# of the call that it befalls, from 1, or what errno becomes. FAULT_FILE is a part of the names of
+# the unfinished files that are meant (all, if not set). The fault count-writes only counts writes.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -41,12 +41,14 @@ static int have(const char* fault) {
     return asked && strcmp(asked, fault) == 0 && (!rank || (own && strcmp(rank, own) == 0));
 }
 
-/* Whether a descriptor is that of unfinished results. */
+/* Whether a descriptor is that of an unfinished file, and one that is meant. */
 static int is_part(int fd) {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, path, sizeof path - 1);
-    return n > 5 && strncmp(path + n - 5, ".part", 5) == 0;
+    if (n <= 5 || strncmp(path + n - 5, ".part", 5) != 0) return 0;
+    path[n] = 0;
+    return !getenv("FAULT_FILE") || strstr(path, getenv("FAULT_FILE"));
 }
 
 static void* next(const char* name) { return dlsym(RTLD_NEXT, name); }
@@ -67,12 +69,13 @@ int flock(int fd, int operation) {
 READS(pread, off_t)
 READS(pread64, off64_t)
 
-/* Every write to unfinished results comes by here: -1 where it must fail. */
+/* Every write to unfinished files comes by here: -1 where it must fail. */
 static int writes = 0;
 static int before_write(int fd) {
     if (!getenv("FAULT") || !is_part(fd)) return 0;
     ++writes;
     if (have("die-in-write") && writes == atoi(getenv("FAULT_AT"))) raise(SIGKILL);
+    if (have("stop-in-write") && writes == atoi(getenv("FAULT_AT"))) raise(SIGSTOP);
     if (!have("disk-full")) return 0;
     errno = ENOSPC;
     return -1;
@@ -190,6 +193,13 @@ class Job:
         """Waits until the ranks compute and some scores are in the file."""
         self.all_there()
         until(lambda: has_scores(self.part), 20, "first scores written")
+
+    def stepped(self, log: Path, steps: int) -> None:
+        """Waits until the ranks have taken so many steps of training, by the job's own log."""
+        self.all_there()
+        until(
+            lambda: log.exists() and log.read_text().count('"event":"step"') >= steps, 20, "steps"
+        )
 
     def send(self, rank: int, number: signal.Signals) -> None:
         """A signal to one rank."""

@@ -24,6 +24,7 @@ class Span:
     begin: int
     end: int
     bytes: int
+    direction: str
 
 
 @dataclass
@@ -63,13 +64,15 @@ def spans_of(result: Result, rank: int) -> RankSpans:
     """A rank's spans. AssertionError if a compute ran on a slot that did not hold its unit."""
     table = result.table("/timing/spans")
     mine = np.flatnonzero(table["rank"] == rank)
-    columns = "kind unit step sequence slot issued_ns begin_ns end_ns bytes".split()
+    columns = "kind unit step sequence slot issued_ns begin_ns end_ns bytes direction".split()
     rows = [[table[name][i] for name in columns] for i in mine]
     waits = [Span(*row) for row in rows if row[0] == "wait"]
     found = RankSpans([], [], waits)
     in_slot: dict[int, Gathered] = {}
     sequences = set()
-    for row in sorted((row for row in rows if row[0] != "wait"), key=lambda row: row[3]):
+    # Reductions have an order of their own.
+    apart = ("wait", "reduce")
+    for row in sorted((row for row in rows if row[0] not in apart), key=lambda row: row[3]):
         assert row[3] not in sequences, f"two spans have sequence {row[3]}"
         sequences.add(row[3])
         if row[0] == "gather":
@@ -78,6 +81,8 @@ def spans_of(result: Result, rank: int) -> RankSpans:
             continue
         assert row[0] == "compute", row
         compute = Span(*row)
+        if compute.slot == -1 and compute.direction == "backward":
+            continue  # An embedding's gradient needs no weights.
         gather = in_slot[compute.slot]
         assert gather.unit == compute.unit, f"{compute} read a slot that held {gather.unit}"
         gather.uses.append(compute)

@@ -13,12 +13,18 @@
 
 namespace foregather::io {
 
-template <herr_t (*close_handle)(hid_t)>
+template <auto close_handle>
 struct H5Closer {
     static hid_t null() { return H5I_INVALID_HID; }
     void operator()(hid_t handle) const noexcept { close_handle(handle); }
 };
-using File = base::Unique<hid_t, H5Closer<H5Fclose>>;
+// As H5Fclose, which must not be called by itself: whether it ever failed is remembered.
+herr_t close_file(hid_t handle) noexcept;
+// Whether closing a file has failed in this process. HDF5 then holds the rest of one, and crashes
+// when it is shut down, which MPI_Finalize does: such a process must end without.
+bool close_has_failed() noexcept;
+
+using File = base::Unique<hid_t, H5Closer<close_file>>;
 using Group = base::Unique<hid_t, H5Closer<H5Gclose>>;
 using Dataset = base::Unique<hid_t, H5Closer<H5Dclose>>;
 using Space = base::Unique<hid_t, H5Closer<H5Sclose>>;

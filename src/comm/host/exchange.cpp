@@ -90,7 +90,13 @@ void Exchange::finish(const std::string& what, Clock::time_point begin, const Ar
     };
     if (!wait_until(done, begin, options_.timeout_s, [&] { roll_call_.answer(sequence_); })) {
         const std::string missing = roll_call_.missing(sequence_);
-        give_up(what, options_.timeout_s, missing, roll_call_.first_to_tell());
+        const bool defers = roll_call_.another_waits_before();
+        if (defers) { // its patience may have begun later than this rank's
+            const auto is_over = [] { return false; };
+            wait_until(is_over, Clock::now(), options_.timeout_s + 3,
+                       [&] { roll_call_.answer(sequence_); });
+        }
+        give_up(what, options_.timeout_s, missing, defers || roll_call_.first_to_tell());
     }
 }
 
