@@ -28,9 +28,9 @@ public:
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
         return communicator(topology.shard(), "gather", options);
     }
-    std::unique_ptr<comm::Communicator>
-    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options,
-                        bool /*in_place*/) override {
+    std::unique_ptr<comm::Communicator> reduce_communicator(const mesh::Topology& topology,
+                                                            const deck::CommSection& options,
+                                                            bool /*in_place*/) override {
         return communicator(topology.shard(), "reduce", options);
     }
     std::unique_ptr<comm::Communicator>

@@ -35,9 +35,9 @@ public:
                    ? comm::make_node_communicator(topology.shard(), topology.shard_node(), mpi)
                    : comm::make_mpi_communicator(topology.shard(), mpi);
     }
-    std::unique_ptr<comm::Communicator>
-    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options,
-                        bool in_place) override {
+    std::unique_ptr<comm::Communicator> reduce_communicator(const mesh::Topology& topology,
+                                                            const deck::CommSection& options,
+                                                            bool in_place) override {
         const comm::MpiOptions mpi{options.timeout_s, options.link_rate_bytes_per_s};
         return in_place ? comm::make_shared_communicator(topology.shard(), mpi)
                         : comm::make_mpi_communicator(topology.shard(), mpi);
