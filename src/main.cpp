@@ -94,6 +94,9 @@ int run(int argc, char** argv, const deck::CommandLine& line) {
     } catch (const mesh::AgreedError& error) {
         const int status = control.first() ? tell(error) : static_cast<int>(error.status());
         if (control.max(io::close_has_failed() ? 1 : 0) == 1) { // no rank could end in order
+            if (!control.first()) {                             // whose abort ends all
+                std::this_thread::sleep_for(std::chrono::seconds(5));
+            }
             mesh::Session::abort(status);
         }
         return status;
