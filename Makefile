@@ -126,6 +126,7 @@ $(build)/self_%: $(build)/tests/self/%.o $(call obj_of,$(support_src)) $(lib)
 
 include tests/cuda_emulation/rules.mk
 include tests/device/rules.mk
+include tests/bench/rules.mk
 
 # Flags, compiler and git revision are compiled in; objects are rebuilt when they differ.
 flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter 1,$(cuda_built)),$(nvcc) $(NVCCFLAGS) $(cuda_cppflags))
@@ -190,6 +191,7 @@ bench: deps ## speed, memory, load and the prefetch's worth on this machine (no 
 	@$(submake) all
 	@tools/demo_inputs "$(VENV)" "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5"
 	@"$(VENV)/bin/python" tools/bench "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5" --ranks "$(NP)"
+	@$(submake) $(backward_bench) && $(backward_bench)
 lint: ## format, rooms, pairs, headers alone, sizes
 	@CUDA_MISSING="$(cuda_missing)" tools/lint "$(MPICXX) $(CPPFLAGS) $(if $(cuda_missing),,$(cuda_cppflags)) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV

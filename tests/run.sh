@@ -150,6 +150,7 @@ self() {
     export FOREGATHER_TEST_TIMEOUT=30
     caught missing_from_a_gather 3 15 'foregather: rank 0 .*gather of layer\.1.*; rank 1 \([^,]*\) did not arrive'
     caught missing_from_a_reduction 3 15 'foregather: rank 0 .*reduction of layer\.0.*; rank 1 \([^,]*\) did not arrive'
+    caught missing_from_a_shared_reduction 3 15 'foregather: rank .*reduction of layer\.0.*; rank 1 \([^,]*\) did not arrive'
     caught missing_from_a_group 4 15 'foregather: rank 2 .*gather of layer\.1.*; rank 3 \([^,]*\) did not arrive'
     caught missing_from_a_board 3 15 'foregather: rank .*layer\.1.*; rank 1 \([^,]*\) did not load its part'
     FOREGATHER_SELF_MISSING=3 caught missing_from_a_node 4 15 \

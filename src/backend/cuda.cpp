@@ -29,7 +29,8 @@ public:
         return communicator(topology.shard(), "gather", options);
     }
     std::unique_ptr<comm::Communicator>
-    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
+    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options,
+                        bool /*in_place*/) override {
         return communicator(topology.shard(), "reduce", options);
     }
     std::unique_ptr<comm::Communicator>

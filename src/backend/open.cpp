@@ -36,9 +36,11 @@ public:
                    : comm::make_mpi_communicator(topology.shard(), mpi);
     }
     std::unique_ptr<comm::Communicator>
-    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options) override {
-        return comm::make_mpi_communicator(topology.shard(),
-                                           {options.timeout_s, options.link_rate_bytes_per_s});
+    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options,
+                        bool in_place) override {
+        const comm::MpiOptions mpi{options.timeout_s, options.link_rate_bytes_per_s};
+        return in_place ? comm::make_shared_communicator(topology.shard(), mpi)
+                        : comm::make_mpi_communicator(topology.shard(), mpi);
     }
     std::unique_ptr<comm::Communicator>
     replica_communicator(const mesh::Topology& topology,

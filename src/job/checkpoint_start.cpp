@@ -50,9 +50,12 @@ FoundStart newest_complete(const std::string& directory) {
 void refuse_foreign(const deck::CheckpointSection& section, const std::string& place,
                     const std::string& newest) {
     base::refuse(place + " = " + section.resume + ", but checkpoint.directory " +
-                 section.directory + " holds checkpoints of another run, the newest " + newest +
-                 ", which this one would replace: set checkpoint.resume = auto to go on from it, "
-                 "move them away, or name another directory");
+                 section.directory +
+                 " holds checkpoints that such a run does not go on from, the "
+                 "newest " +
+                 newest +
+                 ": it would take their place. Set checkpoint.resume = auto to go on from the "
+                 "newest, move them away, or name another directory");
 }
 
 FoundStart from_file(const deck::CheckpointSection& section, const std::string& place) {

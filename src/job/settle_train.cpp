@@ -293,15 +293,19 @@ void BatchesSeen::take(const Batch& batch, const Items& of) {
     largest = std::max<std::int64_t>(largest, std::ssize(batch.items));
 }
 
+void settle_training_deck(deck::Ledger& ledger, const deck::Deck& deck) {
+    for (const InertKey& inert : inert_training_keys(deck.sections())) {
+        ledger.inert(inert.key, inert.reason);
+    }
+}
+
 void settle_train_before(deck::Ledger& ledger, const deck::Deck& deck, const TrainChoices& chosen) {
     if (deck.sections().fsdp.offload != "none") {
         base::refuse(deck.where("fsdp.offload") + " = " + deck.sections().fsdp.offload +
                      ": training keeps weights and optimizer in the device's memory; use "
                      "fsdp.offload = none and more ranks");
     }
-    for (const InertKey& inert : inert_training_keys(deck.sections())) {
-        ledger.inert(inert.key, inert.reason);
-    }
+    settle_training_deck(ledger, deck);
     settle_kind(ledger, chosen.device_kind);
     settle_movement(ledger, deck, chosen);
     settle_cut(ledger, deck, chosen.inputs.config);

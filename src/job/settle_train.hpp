@@ -19,6 +19,9 @@ struct InertKey {
 // Of a deck of the job train, whatever the machine and the model.
 std::vector<InertKey> inert_training_keys(const deck::Sections& sections);
 
+// Tells the ledger of them.
+void settle_training_deck(deck::Ledger& ledger, const deck::Deck& deck);
+
 // Before the run: inert and clamped keys. Throws Error(refused) where output.require = observed
 // could not be met, or a key asks for what training does not do.
 struct TrainChoices {

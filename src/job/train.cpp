@@ -76,7 +76,7 @@ void TrainRun::lay_out_results() {
     }
     results_ = std::make_unique<io::ResultsFile>(
         control_, output(), std::nullopt, tables, texts, std::nullopt,
-        io::TrainLayout{s_.train.steps, evaluations(), items_.rows()});
+        io::TrainLayout{s_.train.steps, evaluations_of(s_.train), items_.rows()});
     if (!results_->note().empty() && !from_.checkpoint) {
         notes_.push_back(results_->note());
         progress_->say("note: " + results_->note());

@@ -71,9 +71,9 @@ void TrainRun::choose_transport_and_depths() {
     const auto groups =
         (topology_.local_size() + topology_.shard_size() - 1) / topology_.shard_size();
     control_.together([&] {
-        transport_ =
-            choose_transport(deck_, backend_->transport(), backend_->can_share(), group,
-                             groups * base::bytes_of(plan.whole_elements, param_.type), false);
+        transport_ = choose_transport(
+            deck_, backend_->transport(), backend_->can_share(), group,
+            groups * window_bytes(plan, topology_.shard_size(), param_.type, work_->reduce), false);
     });
     if (control_.max(transport_.name == "shared" ? 0 : 1) == 1 && transport_.name == "shared") {
         transport_ = {backend_->transport(), "another node has no room for a shared window"};
@@ -105,7 +105,13 @@ void TrainRun::find_beginning() {
         }
         if (!nothing_left()) {
             refuse_unusable(output());
-            check_disk();
+            const DiskPlan disk = plan_disk(
+                s_, content(),
+                io::bytes_of(io::TrainLayout{s_.train.steps, evaluations_of(s_.train), 0}),
+                from_.checkpoint ? from_.checkpoint->state().step : 0);
+            if (const std::string problem = disk.problem(); !problem.empty()) {
+                base::refuse(problem);
+            }
         }
     });
     rule_.packs = control_.broadcast(packs);
@@ -122,16 +128,8 @@ void TrainRun::settle_beginning(const Settings& now) {
     starts_ = {};
     if (from_.checkpoint) {
         const io::TrainingState& stored = from_.checkpoint->state();
-        refuse_other_tensors(*from_.checkpoint, shard::tensors_of(inputs_.chain.units));
-        if (const std::string changed = changed_settings(stored.settings, now); !changed.empty()) {
-            base::refuse(from_.checkpoint->path() +
-                         " is of another run, which this deck does not go on with:\n" + changed +
-                         "\nset these as they were, or name another checkpoint.directory; to begin "
-                         "a new run with its weights give it as model.weights");
-        }
-        for (const std::string& told : told_changes(stored.settings, now)) {
-            from_.notes.push_back("since " + from_.checkpoint->path() + ": " + told);
-        }
+        const auto told = compare_with(*from_.checkpoint, inputs_.chain, now);
+        from_.notes.insert(from_.notes.end(), told.begin(), told.end());
         starts_ = earlier_starts(output(), stored.history);
     }
     starts_.push_back(run_start(start_, topology_.size(), 0,
@@ -146,32 +144,7 @@ void TrainRun::settle_beginning(const Settings& now) {
     state_.settings.emplace_back(packs_setting, packs);
 }
 
-void TrainRun::check_disk() {
-    const DiskPlan disk =
-        plan_disk(s_, content(), io::bytes_of(io::TrainLayout{s_.train.steps, evaluations(), 0}),
-                  from_.checkpoint ? from_.checkpoint->state().step : 0);
-    if (const std::string problem = disk.problem(); !problem.empty()) {
-        base::refuse(problem);
-    }
-}
-
-std::int64_t TrainRun::evaluations() const {
-    if (s_.train.evaluate.empty()) {
-        return 0;
-    }
-    const std::int64_t every = s_.train.evaluate_every;
-    return every == 0 ? 1 : s_.train.steps / every + (s_.train.steps % every == 0 ? 0 : 1);
-}
-
-io::CheckpointContent TrainRun::content() const {
-    io::CheckpointContent content;
-    content.tensors = shard::tensors_of(inputs_.chain.units);
-    content.config_json = inputs_.config_json;
-    if (inputs_.weights) {
-        content.take_origin(*inputs_.weights);
-    }
-    return content;
-}
+io::CheckpointContent TrainRun::content() const { return content_of(inputs_); }
 
 void TrainRun::tell_notes() {
     for (const auto& more :

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <foregather/base/error.hpp>
+#include <foregather/shard/save.hpp>
 
 #include "limits.hpp"
 #include "optimizer.hpp"
@@ -120,6 +121,33 @@ std::vector<std::string> depth_notes(const TrainSchedule& schedule, const deck::
         }
     }
     return notes;
+}
+
+base::Bytes window_bytes(const shard::ArenaPlan& arena, int ranks, base::DType weights,
+                         base::DType reduce) {
+    const base::Bytes gradients =
+        2 * base::bytes_of(arena.largest_unit, base::DType::f32) +
+        (reduce == base::DType::f32 ? base::Bytes{} : base::bytes_of(arena.largest_unit, reduce));
+    return base::bytes_of(arena.whole_elements, weights) + ranks * gradients;
+}
+
+std::int64_t evaluations_of(const deck::TrainSection& section) {
+    const std::int64_t every = section.evaluate_every;
+    if (section.evaluate.empty() || every == 0) {
+        return section.evaluate.empty() ? 0 : 1;
+    }
+    return section.steps / every + (section.steps % every == 0 ? 0 : 1);
+}
+
+io::CheckpointContent content_of(const TrainInputs& inputs) {
+    io::CheckpointContent content;
+    content.tensors = shard::tensors_of(inputs.chain.units);
+    content.config_json = inputs.config_json;
+    content.tokenizer_sha256 = inputs.tokenizer_sha256;
+    if (inputs.weights) {
+        content.take_origin(*inputs.weights);
+    }
+    return content;
 }
 
 model::TrainingLimits training_limits(const TrainWork& work) {

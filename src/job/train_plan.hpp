@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <foregather/io/checkpoint_file.hpp>
 #include <foregather/model/training.hpp>
 #include <foregather/schedule/schedule.hpp>
 
@@ -34,6 +35,16 @@ schedule::Plan plan_evaluation_pass(const model::Chain& chain, const TrainSchedu
 
 // Clamped defaults in words, to be told.
 std::vector<std::string> depth_notes(const TrainSchedule& schedule, const deck::Deck& deck);
+
+// Evaluations of a run of train.steps steps.
+std::int64_t evaluations_of(const deck::TrainSection& section);
+// What all checkpoints of a run have, without a state.
+io::CheckpointContent content_of(const TrainInputs& inputs);
+
+// What shared windows of one shard group hold: its weights, and every rank's gradients on their way
+// to the others.
+base::Bytes window_bytes(const shard::ArenaPlan& arena, int ranks, base::DType weights,
+                         base::DType reduce);
 
 struct TrainWork {
     const deck::Sections& sections;

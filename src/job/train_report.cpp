@@ -262,12 +262,17 @@ std::string train_report(const TrainFacts& f, const std::vector<std::string>& no
 }
 
 std::vector<io::Table> train_timing_tables(const TrainFacts& f) {
+    std::int64_t passes = 0;
+    for (const RankFigures& r : f.ranks) {
+        passes = std::max(passes, r.train.passes);
+    }
     return {units_table(f.chain, f.topology.shard_size(), f.weights_seen),
             prefetch_table(directions(f)),
             phases_table(train_phases(), f.ranks,
                          {{"tokens_per_second", train_tokens_per_second(f)},
                           {"flop_per_second", train_flop_per_second(f)},
                           {"steps", static_cast<std::int64_t>(f.step_seconds.size())},
+                          {"passes", passes},
                           {"step_seconds_median", median(f.step_seconds)},
                           {"first_compute_s", f.first_compute_s},
                           {"link_rate_emulated", emulated_rate(f.deck, f.transport)}}),

@@ -35,7 +35,6 @@ private:
     void choose_transport_and_depths();
     void find_beginning();
     void settle_beginning(const Settings& now);
-    void check_disk();
     void tell_notes();
 
     void prepare();
@@ -63,7 +62,6 @@ private:
     bool nothing_left() const {
         return from_.checkpoint && from_.checkpoint->state().step >= s_.train.steps;
     }
-    std::int64_t evaluations() const;
     double since_start(std::int64_t ns) const { return static_cast<double>(ns - begin_ns_) * 1e-9; }
 
     const deck::Deck& deck_;

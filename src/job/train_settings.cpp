@@ -4,8 +4,11 @@
 
 #include <algorithm>
 
+#include <foregather/base/error.hpp>
 #include <foregather/io/digest.hpp>
+#include <foregather/shard/save.hpp>
 
+#include "checkpoints.hpp"
 #include "model_files.hpp"
 #include "settle_train.hpp"
 
@@ -74,6 +77,23 @@ std::string changed_settings(const Settings& stored, const Settings& now) {
         text += (text.empty() ? "" : "\n") + line;
     }
     return text;
+}
+
+std::vector<std::string> compare_with(const io::Checkpoint& checkpoint, const model::Chain& chain,
+                                      const Settings& now) {
+    const io::TrainingState& stored = checkpoint.state();
+    refuse_other_tensors(checkpoint, shard::tensors_of(chain.units));
+    if (const std::string changed = changed_settings(stored.settings, now); !changed.empty()) {
+        base::refuse(checkpoint.path() +
+                     " is of another run, which this deck does not go on with:\n" + changed +
+                     "\nset these as they were, or name another checkpoint.directory; to begin a "
+                     "new run with its weights give it as model.weights");
+    }
+    std::vector<std::string> told;
+    for (const std::string& one : told_changes(stored.settings, now)) {
+        told.push_back("since " + checkpoint.path() + ": " + one);
+    }
+    return told;
 }
 
 std::vector<std::string> told_changes(const Settings& stored, const Settings& now) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <foregather/io/checkpoint_file.hpp>
+
 #include "identity.hpp"
 #include "train_inputs.hpp"
 
@@ -25,5 +27,10 @@ std::string changed_settings(const Settings& stored, const Settings& now);
 // What differs and may: kinds of device and libraries, which change rounding alone, speed, what is
 // recorded. A line each, to be told.
 std::vector<std::string> told_changes(const Settings& stored, const Settings& now);
+
+// Throws Error(refused), with all of them, for a checkpoint of a run that this start does not go on
+// with: other tensors, or settings that may not differ. Returns what may, to be told.
+std::vector<std::string> compare_with(const io::Checkpoint& checkpoint, const model::Chain& chain,
+                                      const Settings& now);
 
 } // namespace foregather::job

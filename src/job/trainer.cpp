@@ -17,11 +17,13 @@ Trainer::Trainer(const Parts& parts)
         chain, p_.transport, p_.topology, p_.backend, p_.sections.comm,
         WeightsHome::Layout{plan_, p_.work.weights, p_.schedule.slots, false});
     if (p_.topology.shard_size() > 1) {
-        reductions_ = p_.backend.reduce_communicator(p_.topology, p_.sections.comm);
+        reductions_ = p_.backend.reduce_communicator(p_.topology, p_.sections.comm,
+                                                     p_.transport.name == "shared");
     }
     if (p_.topology.replicas() > 1) {
         replicas_ = p_.backend.replica_communicator(p_.topology, p_.sections.comm);
     }
+    allocate_gradients(); // collective where gradients are read in place
     p_.control.together([&] {
         transformer_ = std::make_unique<model::TrainableTransformer>(
             p_.inputs.config, chain, device, training_limits(p_.work));
@@ -41,24 +43,32 @@ Trainer::Trainer(const Parts& parts)
     });
 }
 
-void Trainer::open_reducer(bool with_timeline) {
+void Trainer::allocate_gradients() {
     device::Device& device = p_.backend.device();
     const auto allocate = [&](base::Elements n, base::DType type, const char* purpose) {
         const base::Bytes size = base::bytes_of(n, type);
         return reductions_ ? reductions_->allocate(device, size, purpose)
                            : device.allocate(size, purpose);
     };
+    slots_ = allocate(2 * plan_.largest_unit, base::DType::f32, "gradient slots");
+    if (reductions_ && p_.work.reduce != base::DType::f32) {
+        rounded_ = allocate(plan_.largest_unit, p_.work.reduce, "a unit's rounded gradient");
+    }
+    if (reductions_) {
+        part_ = device.allocate(base::bytes_of(plan_.largest_part, p_.work.reduce),
+                                "a part that was reduced");
+    }
+}
+
+void Trainer::open_reducer(bool with_timeline) {
     const base::DType type = p_.work.reduce;
     const base::Elements unit = plan_.largest_unit;
     schedule::GradientReducer::Memory memory;
-    slots_ = allocate(2 * unit, base::DType::f32, "gradient slots");
     memory.slots = {reinterpret_cast<float*>(slots_->data()), static_cast<std::size_t>(2 * unit)};
     memory.accumulator = optimizer_->gradients();
     if (reductions_) {
-        part_ = allocate(plan_.largest_part, type, "a part that was reduced");
         memory.part = {part_->data(), plan_.largest_part, type};
         if (type != base::DType::f32) {
-            rounded_ = allocate(unit, type, "a unit's rounded gradient");
             memory.rounded = {rounded_->data(), unit, type};
         }
     }
@@ -75,8 +85,8 @@ void Trainer::open_reducer(bool with_timeline) {
         }};
     reducer_ = std::make_unique<schedule::GradientReducer>(
         p_.inputs.chain.units, plan_, memory, std::move(arithmetic),
-        schedule::GradientReducer::Groups{reductions_.get(), replicas_.get()}, device, *reduce_,
-        with_timeline ? p_.sections.output.timeline_passes : 0);
+        schedule::GradientReducer::Groups{reductions_.get(), replicas_.get()}, p_.backend.device(),
+        *reduce_, with_timeline ? p_.sections.output.timeline_passes : 0);
 }
 
 void Trainer::open_sources() {

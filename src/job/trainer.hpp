@@ -52,6 +52,7 @@ public:
     const comm::Communicator* replicas() const { return replicas_.get(); }
 
 private:
+    void allocate_gradients();
     void open_reducer(bool with_timeline);
     void open_sources();
 

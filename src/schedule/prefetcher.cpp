@@ -12,8 +12,7 @@ Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::Un
                        device::Stream& gather)
     : TimedSource(options, device, true), units_(units), plan_(plan), memory_(std::move(memory)),
       communicator_(communicator), gather_stream_(gather),
-      slots_(static_cast<std::size_t>(schedule().slots())), updates_(units.size()),
-      segment_began_(device.event()) {
+      slots_(static_cast<std::size_t>(schedule().slots())), updates_(units.size()) {
     if (memory_.slots.n < slots() * plan.largest_unit) {
         base::fail("memory of " + std::to_string(memory_.slots.n) + " elements does not hold " +
                    std::to_string(slots()) + " slots of " + std::to_string(plan.largest_unit));
@@ -35,7 +34,6 @@ void Prefetcher::start() {
     for (Update& update : updates_) {
         update.steps = 0;
     }
-    began_ = false;
     if (staged_) {
         staged_->begin_segment(schedule());
     }
@@ -43,13 +41,11 @@ void Prefetcher::start() {
 
 // What was enqueued on the compute stream before the segment's first use may be an optimizer, or
 // read the slots.
-void Prefetcher::wait_for_segment(device::Stream& compute) {
-    segment_began_->record(compute);
-    gather_stream_.wait(*segment_began_);
+void Prefetcher::wait_for_segment(const device::Event& began) {
+    gather_stream_.wait(began);
     if (staged_) {
-        memory_.stages.copy->wait(*segment_began_);
+        memory_.stages.copy->wait(began);
     }
-    began_ = true;
 }
 
 std::int64_t Prefetcher::part_there_ns(const Entry& e) {
@@ -82,8 +78,8 @@ base::Bytes Prefetcher::slot_bytes() const {
 // uses up to depth ahead. They are enqueued here, so before the compute, whatever the host's pace;
 // but those that the optimizer must come before, later, when it has been enqueued.
 base::ConstSlab Prefetcher::fetch(Entry& e, device::Stream& compute) {
-    if (!began_) {
-        wait_for_segment(compute);
+    if (in_segment(e.record.use) == 0) {
+        wait_for_segment(*e.began);
     }
     Step step;
     for (;;) {

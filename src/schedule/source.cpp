@@ -33,6 +33,9 @@ TimedSource::TimedSource(const SourceOptions& options, device::Device& device, b
             events->end = device.event();
         }
     }
+    for (auto& event : began_) {
+        event = device.event();
+    }
 }
 
 void TimedSource::begin_segment(std::int64_t passes, std::vector<std::int64_t> step_ends) {
@@ -89,6 +92,7 @@ base::ConstSlab TimedSource::acquire(base::UnitId unit, device::Stream& compute)
     Entry& e = entry(use_);
     e.record.use = use_;
     e.record.direction = expected.direction;
+    note_begin(e, compute);
     const base::ConstSlab weights = fetch(e, compute);
     e.record.pass = pass_;
     e.record.unit = unit;
@@ -97,6 +101,16 @@ base::ConstSlab TimedSource::acquire(base::UnitId unit, device::Stream& compute)
     e.record.compute_issued = device_.now_ns();
     e.compute.begin->record(compute);
     return weights;
+}
+
+void TimedSource::note_begin(Entry& e, device::Stream& compute) {
+    const std::int64_t use = in_segment(e.record.use);
+    e.began = nullptr;
+    if (use == 0 || schedule_.ends_step(use - 1)) {
+        device::Event& began = *began_[steps_begun_++ % began_.size()];
+        began.record(compute);
+        e.began = &began;
+    }
 }
 
 void TimedSource::release(base::UnitId unit, device::Stream& compute) {
@@ -131,6 +145,8 @@ void TimedSource::collect(Entry& e) {
         r.slot_free = std::max({e.slot_used != nullptr ? e.slot_used->end->time_ns() : 0,
                                 e.updated != nullptr ? e.updated->time_ns() : 0, part_there_ns(e)});
     }
+    // Before the run's first use nothing was to be done.
+    r.compute_free = e.began != nullptr && r.use > 0 ? e.began->time_ns() : 0;
     add_spans(r);
     witness_.add(r);
     previous_ = r;

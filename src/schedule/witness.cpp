@@ -103,7 +103,7 @@ Exposed exposed_part(const UseRecord& before, const UseRecord& record) {
     if (!record.gathered || !record.has_tokens) {
         return {};
     }
-    return {std::max(before.compute_end, record.gather_issued),
+    return {std::max({before.compute_end, record.compute_free, record.gather_issued}),
             std::min(record.compute_begin, record.gather_end)};
 }
 

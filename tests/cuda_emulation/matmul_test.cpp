@@ -61,6 +61,18 @@ struct Product {
             CUBLAS_STATUS_SUCCESS);
     }
 
+    // A stored [m x k], B stored [n x k], of fp32.
+    void lay_out_anew(bool plain_a, bool turned_b) {
+        if (plain_a) {
+            cublasLtMatrixLayoutDestroy(a);
+            layout(a, CUDA_R_32F, m, k);
+        }
+        if (turned_b) {
+            cublasLtMatrixLayoutDestroy(b);
+            layout(b, CUDA_R_32F, n, k);
+        }
+    }
+
     template <typename Value>
     void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
         EXPECT_EQ(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value),
@@ -154,6 +166,38 @@ TEST_F(Matmul, MultipliesAndAddsTheBias) {
         }
     }
     EXPECT_EQ(counted("reports"), 0);
+}
+
+// The same numbers, stored the other way round.
+std::vector<float> turned(const std::vector<float>& from, std::size_t rows) {
+    const std::size_t columns = from.size() / rows;
+    std::vector<float> to(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        to[i % rows * columns + i / rows] = from[i];
+    }
+    return to;
+}
+
+TEST_F(Matmul, TransposesWhatItIsToldAndRefusesShapesThatDoNotFitThen) {
+    for (const bool plain_a : {false, true}) {
+        for (const bool turned_b : {false, true}) {
+            Product product;
+            product.set(CUBLASLT_MATMUL_DESC_TRANSA, plain_a ? CUBLAS_OP_N : CUBLAS_OP_T);
+            product.set(CUBLASLT_MATMUL_DESC_TRANSB, turned_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+            if (plain_a || turned_b) {
+                EXPECT_EQ(product.find(), CUBLAS_STATUS_INVALID_VALUE);
+            }
+            product.lay_out_anew(plain_a, turned_b);
+            ASSERT_EQ(product.find(), CUBLAS_STATUS_SUCCESS);
+            const float* a = on_device(plain_a ? turned(x, k) : x, stream);
+            const float* b = on_device(turned_b ? turned(y, k) : y, stream);
+            EXPECT_EQ(product.run(a, b, z, workspace, stream), CUBLAS_STATUS_SUCCESS);
+            EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+            for (std::size_t i = 0; i < m * n; ++i) {
+                EXPECT_EQ(z[i], expected(x, y, i % m, i / m)) << plain_a << turned_b << i;
+            }
+        }
+    }
 }
 
 TEST_F(Matmul, AddsToCOnlyIfBetaSaysSo) {

@@ -28,7 +28,7 @@ NOT_ON_A_GPU = re.compile(r"^board_$")
 # What orders optimizers, gradients and segments of a run: of these a run that only scores has none.
 # The tests of training runs in tests/mpi/schedule miss each.
 ONLY_IN_TRAINING = re.compile(
-    r"segment_began_|update\.events|e\.updated|\*written|"
+    r"\bbegan\b|update\.events|e\.updated|\*written|"
     r"\be\.(computed|freed|reduce|wait|before)\b|\bw\.(drained|wait)\b"
 )
 

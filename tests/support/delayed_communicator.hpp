@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -28,6 +29,10 @@ public:
     std::string name() const override { return inner_.name(); }
     base::Bytes brings(base::ConstSlab shard, base::Slab full) const override {
         return inner_.brings(shard, full);
+    }
+    std::unique_ptr<device::Memory> allocate(device::Device& device, base::Bytes size,
+                                             const std::string& purpose) override {
+        return inner_.allocate(device, size, purpose);
     }
     const std::string& asked() const { return asked_; } // for what, one line each
 

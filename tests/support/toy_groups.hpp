@@ -17,12 +17,16 @@ namespace foregather::tests {
 
 class ToyGroups {
 public:
+    enum class Reductions { messages, shared };
     // shard: ranks of a group, a divisor of all. Collective.
-    explicit ToyGroups(int shard) {
+    explicit ToyGroups(int shard, Reductions how = Reductions::messages) {
         MPI_Comm_split(MPI_COMM_WORLD, rank() / shard, rank(), &shard_);
         MPI_Comm_split(MPI_COMM_WORLD, rank() % shard, rank(), &replicas_);
         gather = comm::make_mpi_communicator(shard_, {});
-        reduce = shard > 1 ? comm::make_mpi_communicator(shard_, {}) : nullptr;
+        if (shard > 1) {
+            reduce = how == Reductions::shared ? comm::make_shared_communicator(shard_, {})
+                                               : comm::make_mpi_communicator(shard_, {});
+        }
         over_replicas = ranks() > shard ? comm::make_mpi_communicator(replicas_, {}) : nullptr;
     }
     ~ToyGroups() {

@@ -86,10 +86,10 @@ public:
           shards_(device_, arena_.shard_elements, "parts"),
           slots_(device_, training_slots() * arena_.largest_unit, "slots"),
           stages_(device_, options.staged ? 2 * arena_.largest_part : 0, "stages"),
-          gradient_slots_(device_, 2 * arena_.largest_unit, "gradients"),
+          gradient_slots_(gradients(2 * arena_.largest_unit)),
+          rounded_(gradients(arena_.largest_unit)),
           accumulator_(device_, arena_.shard_elements, "sums"),
-          part_(device_, arena_.largest_part, "a reduced part"),
-          rounded_(device_, arena_.largest_unit, "a rounded unit") {
+          part_(device_, arena_.largest_part, "a reduced part") {
         for (std::size_t u = 0; u < model_.units.size(); ++u) {
             write_part(static_cast<base::UnitId>(u), 0);
         }
@@ -127,6 +127,10 @@ public:
     int allocated() const { return allocated_; } // while it ran
     std::int64_t steps() const { return step_; }
     std::int64_t passes() const { return pass_; }
+    struct Interval {
+        std::int64_t begin_ns, end_ns;
+    };
+    const std::vector<Interval>& optimizers() const { return optimizers_; } // when they ran
     int asked() const { return ready_; } // in place: how often a unit was waited for
     int told() const { return updated_; }
 
@@ -137,6 +141,16 @@ private:
     }
     int ranks() const {
         return groups_.gather.size() * (groups_.replicas != nullptr ? groups_.replicas->size() : 1);
+    }
+    // Where the communicator can reduce it.
+    std::unique_ptr<device::Memory> gradients(base::Elements n) {
+        const base::Bytes size = base::bytes_of(n, base::DType::f32);
+        return groups_.shard != nullptr ? groups_.shard->allocate(device_, size, "gradients")
+                                        : device_.allocate(size, "gradients");
+    }
+    static base::View<float> floats(const device::Memory& memory) {
+        return {reinterpret_cast<float*>(memory.data()),
+                static_cast<std::size_t>(memory.size().count) / sizeof(float)};
     }
     int training_slots() const { return schedule::Schedule(options_.plan()).slots(); }
     const shard::UnitSpec& spec(base::UnitId unit) const {
@@ -210,12 +224,11 @@ private:
             device::host_stream(stream).enqueue([x] { std::fill(x.begin(), x.end(), 0.0F); });
         };
         schedule::GradientReducer::Memory memory{
-            gradient_slots_.view(), {}, {}, accumulator_.view()};
+            floats(*gradient_slots_), {}, {}, accumulator_.view()};
         memory.part = {reinterpret_cast<std::byte*>(part_.view().data()), arena_.largest_part,
                        options_.reduced};
         if (options_.reduced != base::DType::f32) {
-            memory.rounded = {reinterpret_cast<std::byte*>(rounded_.view().data()),
-                              arena_.largest_unit, options_.reduced};
+            memory.rounded = {rounded_->data(), arena_.largest_unit, options_.reduced};
         }
         return std::make_unique<schedule::GradientReducer>(
             model_.units, arena_, memory, arithmetic,
@@ -303,9 +316,11 @@ private:
         for (base::UnitId unit = 0; unit < options_.units; ++unit) {
             device::host_stream(*compute_).enqueue(
                 [this, unit, first, last = pass_, step = step_, time = options_.compute_time()] {
+                    const std::int64_t begin = device_.now_ns();
                     look_at_sum(unit, first, last);
                     std::this_thread::sleep_for(time);
                     write_part(unit, step);
+                    optimizers_.push_back({begin, device_.now_ns()});
                 });
             source_->updated(unit, *compute_);
         }
@@ -356,8 +371,11 @@ private:
     shard::ArenaPlan arena_;
     ApartDevice device_;
     device::HostBuffer<float> shards_;
-    device::Buffer<float> slots_, stages_, gradient_slots_, accumulator_, part_, rounded_;
+    device::Buffer<float> slots_, stages_;
+    std::unique_ptr<device::Memory> gradient_slots_, rounded_;
+    device::Buffer<float> accumulator_, part_;
     Wrong wrong_;
+    std::vector<Interval> optimizers_;
     std::int64_t pass_ = 0, step_ = 0;
     int allocated_ = 0, ready_ = 0, updated_ = 0;
     std::deque<std::future<void>> done_; // of passes that have not been collected

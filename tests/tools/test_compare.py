@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from results_files import fixed, write_results
+from training_files import write_training
 
 
 @pytest.fixture
@@ -308,3 +309,50 @@ def test_limits_are_numbers_above_zero(pair, words):
     with pytest.raises(SystemExit) as ended:
         compare.main([*map(str, pair()), *words])
     assert ended.value.code == 2
+
+
+def training_pair(tmp_path, change=lambda file: None):
+    """Two equal training runs, of which the second is changed."""
+    files = write_training(tmp_path / "ta.h5"), write_training(tmp_path / "tb.h5")
+    for number, path in enumerate(files):
+        with h5py.File(path, "r+") as file:
+            phases = {"name": ["run", "exposed reduce"], "seconds_max": [9.0, 2.0]}
+            for name, values in (phases | {"seconds_mean": [8.0, 1.0]}).items():
+                file[f"timing/phases/{name}"] = fixed(values) if name == "name" else values
+            file["timing/phases"].attrs["step_seconds_median"] = 1.5
+            file["timing/ranks/tokens"] = [300, 300]
+            if number:
+                change(file)
+    return files
+
+
+def test_training_runs_are_compared_by_steps_items_and_evaluations(tool, tmp_path):
+    files = training_pair(tmp_path, put("timing/phases/seconds_mean", [8.0, 3.0]))
+    said = tool("compare", *files, "--max-loss-difference", "0")
+    assert said.status == 0, said.err
+    lines = [" ".join(line.split()) for line in said.out.splitlines()]
+    for name in ("train/loss", "train/gradient_norm", "train/items/document", "evaluation/loss"):
+        assert any(line.startswith(f"/{name} ") and "same bytes" in line for line in lines), name
+    assert "loss of the last step, nat 2.041241 2.041241 same" in lines
+    assert "loss of the last evaluation, nat 3 3 same" in lines
+    assert "step, s 1.5 1.5 same" in lines
+    assert "exposed, reduce, s 1 3 +2 +200.0 %" in lines
+    said = tool("compare", *files, "--max-exposed-increase", "50")
+    assert said.status == 1 and "exposed, reduce grew from 1 to 3 s" in said.err
+
+
+def test_other_items_of_a_step_are_told(tool, tmp_path):
+    files = training_pair(tmp_path, entry("train/items/document", 2, 9))
+    said = tool("compare", *files)
+    assert said.status == 0
+    (line,) = [line for line in said.out.splitlines() if line.startswith("/train/items/document")]
+    assert line.split() == ["/train/items/document", "6", "1"]
+
+
+def test_training_run_that_went_on_is_a_resumed_one(tool, tmp_path):
+    def change(file):
+        starts(0, 0)(file)
+        file["provenance/runs/steps_before"] = [0, 4]
+
+    said = tool("compare", *training_pair(tmp_path, change), "--max-time-increase", "50")
+    assert said.status == 1 and "B was resumed" in said.err

@@ -13,7 +13,15 @@ import sys
 import pytest
 from conftest import ROOT, start
 
-TOOLS = ("import_model", "export_model", "tokenize", "compare", "timeline", "score_requests")
+TOOLS = (
+    "import_model",
+    "export_model",
+    "tokenize",
+    "compare",
+    "timeline",
+    "loss_curve",
+    "score_requests",
+)
 
 
 @pytest.mark.parametrize("name", TOOLS)

@@ -22,6 +22,7 @@ from foregather_tools.model_tensors import EMBEDDING, HEAD, expected_tensors
 from foregather_tools.tensors import bfloat16_to_float32
 from foregather_tools.weights_writer import read_raw
 from safetensors import deserialize, safe_open
+from training_files import write_checkpoint
 
 WIDTHS = {"F32": "<u4", "F16": "<u2", "BF16": "<u2"}
 
@@ -253,6 +254,18 @@ def test_files_that_cannot_be_read_are_refused(tool, tmp_path, content):
         (tmp_path / "w.h5").write_bytes(content)
     said = tool("export_model", tmp_path / "w.h5", tmp_path / "out")
     assert said.status == 2 and str(tmp_path / "w.h5") in said.err
+
+
+def test_checkpoint_is_exported_without_what_is_the_trainings(tool, tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "step-00000006.h5")
+    said = tool("export_model", checkpoint, tmp_path / "out")
+    assert said.status == 0
+    assert "left out: /evaluation, /optimizer, /train" in said.err
+    before, after = stored(checkpoint), exported(tmp_path / "out")
+    assert before.keys() == after.keys()
+    for tensor, bits in before.items():
+        assert after[tensor][0] == "F32"
+        np.testing.assert_array_equal(after[tensor][1], bits)
 
 
 def test_checkpoint_without_its_mark_is_refused(tool, tmp_path):

@@ -263,3 +263,26 @@ def test_failure_while_drawing_leaves_no_file(tool, tmp_path, monkeypatch):
     said = tool("timeline", path, "--png", tmp_path / "t.png")
     assert said.status == 1 and "went away" in said.err
     assert [file.name for file in tmp_path.iterdir()] == ["r.h5"]
+
+
+def test_training_is_drawn_in_both_directions_with_its_reductions(tool, trace, tmp_path):
+    rows = []
+    for row in spans(1, passes=1, ranks=1):
+        rows += [row | {"step": 1}]
+    now = max(row["end_ns"] for row in rows)
+    for number, unit in enumerate(reversed(UNITS)):
+        common = {"rank": 0, "direction": "backward", "issued_ns": now, "pass": 0, "step": 1}
+        common |= {"unit": unit, "slot": number % 2, "bytes": 0}
+        begin = now + number * COMPUTE
+        compute = {"stream": "compute", "kind": "compute", "sequence": 100 + number}
+        rows.append(common | compute | {"begin_ns": begin, "end_ns": begin + COMPUTE})
+        reduce = {"stream": "reduce", "kind": "reduce", "sequence": number, "bytes": 500}
+        times = {"begin_ns": begin + COMPUTE, "end_ns": begin + COMPUTE + GATHER}
+        rows.append(common | reduce | times)
+    found = of_kind(trace(rows=rows), "X")
+    assert sum(event["cat"] == "reduce" for event in found) == len(UNITS)
+    path = write_results(tmp_path / "t.h5", rows=rows)
+    said = tool("timeline", path, "--svg", tmp_path / "t.svg")
+    assert said.status == 0, said.err
+    drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
+    assert ">reduce<" in drawn and "backward" in drawn

@@ -27,7 +27,7 @@ from .compare_limits import (
 from .results_file import columns, deck, open_results, prefetches
 
 TOOL = "compare"
-GROUPS = ("score", "train")
+GROUPS = ("score", "train", "train/items", "evaluation")
 
 
 def limit(text: str) -> float:
@@ -46,10 +46,10 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=TOOL,
         allow_abbrev=False,
-        description="Tells what changed between two results files: scores, exposed time, "
-        "step time, memory, verdict, deck. Without options the arrays of /score must have the "
-        "same shapes, the same documents, and numbers at the same places, and each loss must be a "
-        "number; their values and all times are free.",
+        description="Tells what changed between two results files: scores or steps of training, "
+        "exposed time, step time, memory, verdict, deck. Without options the arrays of /score, "
+        "/train and /evaluation must have the same shapes, the same documents, and numbers at the "
+        "same places, and each loss must be a number; their values and all times are free.",
         epilog="Exit status: 0 done and within the limits, 1 past a limit (each is named on "
         "stderr), 2 a file cannot be read or compared.",
     )

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from .array_changes import ArrayChange
-from .results_file import attribute, columns, emulated_rate, packs_before, prefetches
+from .results_file import attribute, columns, emulated_rate, prefetches, resumed
 
 MIB = 2**20
 
@@ -45,18 +45,25 @@ def read_figures(file: h5py.File) -> dict[tuple[str, str, str], float | None]:
             ("scored tokens", ""),
         )
     }
+    found |= training_figures(file)
     ranks, phases = columns(file.get("timing/ranks")), columns(file.get("timing/phases"))
-    run = dict(zip(map(str, phases.get("name", ())), phases.get("seconds_max", ()))).get("run")
+    names = list(map(str, phases.get("name", ())))
+    run = dict(zip(names, phases.get("seconds_max", ()))).get("run")
     passes = attribute(file, "timing/phases", "passes")
+    step = attribute(file, "timing/phases", "step_seconds_median")
+    if step is None and run is not None and passes:
+        step = float(run) / passes
     found["ranks", "", ""] = float(len(ranks["tokens"])) if "tokens" in ranks else None
     tokens = ranks.get("tokens")
     found["tokens computed", "", ""] = None if tokens is None else float(tokens.sum())
     found["tokens/s", "", ""] = attribute(file, "timing/phases", "tokens_per_second")
     found["run", "s", "time"] = None if run is None else float(run)
-    found["step", "s", ""] = None if run is None or not passes else float(run) / passes
+    found["step", "s", ""] = step
     for entry in prefetches(file):
         found[f"exposed, {entry.direction}", "s", "exposed"] = entry.exposed_s
         found[f"overlapped, {entry.direction}", "s", ""] = entry.overlapped_s
+    reduce = dict(zip(names, phases.get("seconds_mean", ()))).get("exposed reduce")
+    found["exposed, reduce", "s", "exposed"] = None if reduce is None else float(reduce)
     for name, column in (
         ("peak resident", "peak_host_bytes"),
         ("proportional", "proportional_bytes"),
@@ -66,6 +73,20 @@ def read_figures(file: h5py.File) -> dict[tuple[str, str, str], float | None]:
         there = len(ranks.get(column, ())) > 0
         found[f"memory, {name}", "MiB", limit] = ranks[column].max() / MIB if there else None
     found["link emulated", "Gb/s", ""] = emulated_rate(file) * 8e-9
+    return found
+
+
+def training_figures(file: h5py.File) -> dict[tuple[str, str, str], float | None]:
+    """The same of what was learned: of the first and the last step, and the last evaluation."""
+    found: dict[tuple[str, str, str], float | None] = {}
+    for name, column, unit, row in (
+        ("loss of the first step", "train/loss", "nat", 0),
+        ("loss of the last step", "train/loss", "nat", -1),
+        ("norm of the last step", "train/gradient_norm", "", -1),
+        ("loss of the last evaluation", "evaluation/loss", "nat", -1),
+    ):
+        values = file[column][()] if column in file else ()
+        found[name, unit, ""] = float(values[row]) if len(values) else None
     return found
 
 
@@ -109,7 +130,7 @@ def resumed_notes(a: h5py.File, b: h5py.File) -> list[str]:
     return [
         f"{name} was resumed: its times cover part of the work"
         for name, file in (("A", a), ("B", b))
-        if packs_before(file) > 0
+        if resumed(file)
     ]
 
 

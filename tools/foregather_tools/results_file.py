@@ -104,6 +104,12 @@ def packs_before(file: h5py.File) -> int:
     return max(int(rows[-1]), 0) if len(rows) else 0
 
 
+def resumed(file: h5py.File) -> bool:
+    """Did the last start of the run find packs or steps that an earlier one had done?"""
+    steps = columns(file.get("provenance/runs")).get("steps_before", ())
+    return packs_before(file) > 0 or (len(steps) > 0 and int(steps[-1]) > 0)
+
+
 def emulated_rate(file: h5py.File) -> float:
     """Bytes per second to which comm.link_rate slowed the gathers, 0 if it did not."""
     return attribute(file, "timing/phases", "link_rate_emulated") or 0.0

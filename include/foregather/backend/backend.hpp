@@ -43,9 +43,12 @@ public:
     virtual std::unique_ptr<comm::Communicator>
     gather_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
     // Of gradients: over the shard group, beside the gathers, and over the ranks that hold the same
-    // part in each replica. Collective over these; blocks.
+    // part in each replica. in_place: the group's ranks may read each other's gradients where they
+    // lie, if can_share(); allocate() of the result is collective then. Collective over these
+    // ranks; blocks.
     virtual std::unique_ptr<comm::Communicator>
-    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
+    reduce_communicator(const mesh::Topology& topology, const deck::CommSection& options,
+                        bool in_place) = 0;
     virtual std::unique_ptr<comm::Communicator>
     replica_communicator(const mesh::Topology& topology, const deck::CommSection& options) = 0;
     // The shortest compute by which the verdict on the prefetch judges.

@@ -28,4 +28,11 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm group, const MpiOpt
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, MPI_Comm node,
                                                      const MpiOptions& options);
 
+// The same for a group whose ranks are all on one node, of which reduce-scatters move nothing: each
+// rank reads its part of the others' `full` where it lies, adds in rank order, and the call ends on
+// a rank when all have read that rank's. So `full` must lie in memory of allocate(), at the same
+// place on all ranks, or it throws. allocate() is collective then, and blocks; what it gives must
+// not outlive the communicator. All else goes by messages, and takes any memory.
+std::unique_ptr<Communicator> make_shared_communicator(MPI_Comm group, const MpiOptions& options);
+
 } // namespace foregather::comm

@@ -15,8 +15,9 @@ namespace foregather::comm {
 class SharedBoard {
 public:
     // Collective over `group`, all on one node. A wait longer than timeout_s ends the job with one
-    // line that names the ranks that did not post.
-    SharedBoard(MPI_Comm group, int units, double timeout_s);
+    // line that names the ranks that did not post, and says what they `missed`.
+    SharedBoard(MPI_Comm group, int units, double timeout_s,
+                std::string missed = "did not load its part");
 
     // What this rank wrote to its part of the unit before is visible to whoever waits for the
     // epoch.
@@ -36,6 +37,7 @@ private:
     int size_ = 1;
     int units_;
     double timeout_s_;
+    std::string missed_;
     mesh::SharedWindow window_;      // [1 + size * units]: who tells of a timeout, then the epochs
     std::vector<std::string> names_; // of the group's ranks, for messages
 };

@@ -92,8 +92,8 @@ public:
 
     // sum[0] (+)= the sum of x[i]^2 in double, by blocks that follow from x's size.
     void sum_of_squares(ConstFloats x, Into into, View<double> sum, Stream& stream);
-    // accumulator[i] += x[i]; x of fp32 or bf16. This and convert() need no scratch: they may run on
-    // a stream beside the one of all other kernels.
+    // accumulator[i] += x[i]; x of fp32 or bf16. This and convert() need no scratch: they may run
+    // on a stream beside the one of all other kernels.
     void add(ConstSlab x, Floats accumulator, Stream& stream);
     // x[i] *= factor.
     void scale(Floats x, float factor, Stream& stream);

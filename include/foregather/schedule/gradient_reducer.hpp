@@ -21,7 +21,8 @@
 
 namespace foregather::schedule {
 
-// What the reductions did on this rank, over the run.
+// What the reductions did on this rank, over the run. A wait for a slot lies within the compute of
+// the use that it held up.
 struct ReduceFigures {
     std::int64_t reductions = 0; // reduce-scatters, or additions where one rank holds all
     std::int64_t replica_reductions = 0;
@@ -40,6 +41,7 @@ public:
         std::function<void(base::ConstSlab, base::View<float>, device::Stream&)> add;
         std::function<void(base::View<float>, device::Stream&)> clear;
     };
+    // `slots` and `rounded` are of the shard communicator's allocate(), if there is one.
     // Where one rank holds all, `rounded` and `part` are not used: nothing is sent over a shard
     // group. Sums over replicas are of fp32.
     struct Memory {

@@ -80,7 +80,9 @@ protected:
         Events gather, compute;
         const Events* slot_used = nullptr; // the compute that last used the slot before this gather
         const device::Event* updated = nullptr; // what else the gather waited for
-        std::int64_t part_number = 0;           // of the copy that brought this gather's part
+        // Of the first use of an optimizer step or segment: compute has come to it.
+        const device::Event* began = nullptr;
+        std::int64_t part_number = 0; // of the copy that brought this gather's part
     };
 
     // moves: are weights gathered? Begins no segment.
@@ -113,6 +115,7 @@ protected:
     base::Bytes own_bytes_;
 
 private:
+    void note_begin(Entry& entry, device::Stream& compute);
     void collect(Entry& entry);
     void add_spans(const UseRecord& record);
 
@@ -124,6 +127,9 @@ private:
     SpanStore spans_;
     std::vector<Entry> ring_;
     std::vector<bool> tokens_in_pass_; // of the passes in the ring
+    // By turns: of the passes that may be uncollected.
+    std::array<std::unique_ptr<device::Event>, 4> began_;
+    std::size_t steps_begun_ = 0; // optimizer steps and segments
     std::int64_t sequence_ = 1;
     std::int64_t use_ = 0;                             // next to acquire
     std::int64_t pass_ = -1;                           // of that use
@@ -175,7 +181,7 @@ private:
     void take_update(base::UnitId unit, std::int64_t steps, device::Stream& compute) override;
     std::int64_t part_there_ns(const Entry& entry) override;
     void collect_others(std::int64_t pass) override;
-    void wait_for_segment(device::Stream& compute);
+    void wait_for_segment(const device::Event& began);
     bool may_gather(const Step& step) const;
     void gather(const Step& step);
     // What a gather must wait for beside its slot, or nullptr.
@@ -189,10 +195,8 @@ private:
     comm::Communicator& communicator_;
     device::Stream& gather_stream_;
     std::vector<Slot> slots_;
-    std::vector<Update> updates_;                  // by unit
-    std::deque<Step> held_;                        // gathers that are due but for the optimizer
-    std::unique_ptr<device::Event> segment_began_; // on the compute stream
-    bool began_ = false;
+    std::vector<Update> updates_;         // by unit
+    std::deque<Step> held_;               // gathers that are due but for the optimizer
     std::unique_ptr<StagedParts> staged_; // where there are stages
     std::int64_t evicted_ = 0;
 };

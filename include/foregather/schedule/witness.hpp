@@ -32,6 +32,8 @@ struct UseRecord {
     // When the slot's last use before this gather had ended, its part had been brought up, and the
     // optimizer had updated it.
     std::int64_t slot_free = 0;
+    // When compute had come to this use, where an optimizer may have run since the use before; 0.
+    std::int64_t compute_free = 0;
     std::int64_t compute_issued = 0, compute_begin = 0, compute_end = 0;
     // Later uses that must have been gathered for before this compute was issued, and that may have
     // been: where the schedule's depth is not the same everywhere. -1: the direction's depth, or

@@ -10,8 +10,8 @@
 #include "../waiting.hpp"
 
 namespace foregather::comm {
-SharedBoard::SharedBoard(MPI_Comm group, int units, double timeout_s)
-    : size_(mesh::size_of(group)), units_(units), timeout_s_(timeout_s),
+SharedBoard::SharedBoard(MPI_Comm group, int units, double timeout_s, std::string missed)
+    : size_(mesh::size_of(group)), units_(units), timeout_s_(timeout_s), missed_(std::move(missed)),
       window_(group, {8 * (1 + static_cast<std::int64_t>(size_) * units)}),
       names_(mesh::Control(group).gather(own_name())) {
     rank_ = mesh::rank_in(group);
@@ -58,8 +58,7 @@ void SharedBoard::wait_now(base::UnitId unit, std::uint64_t epoch, const std::st
                            : (missing.empty() ? "" : ", ") + names_[static_cast<std::size_t>(m)];
         }
         auto teller = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window_.data()));
-        give_up("wait for " + what, timeout_s_, missing + " did not load its part",
-                teller.fetch_add(1) == 0);
+        give_up("wait for " + what, timeout_s_, missing + " " + missed_, teller.fetch_add(1) == 0);
     }
 }
 

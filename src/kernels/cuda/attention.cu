@@ -12,6 +12,7 @@
 #include "attention.cuh"
 #include "lanes.cuh"
 #include "tensor_attention.cuh"
+#include "tensor_backward.cuh"
 
 namespace foregather::kernels {
 namespace {
@@ -223,7 +224,9 @@ __global__ void __launch_bounds__(plain_threads)
 int CudaKernels::widest_head() const {
     constexpr std::size_t fixed = 1024; // static shared memory, and what CUDA keeps of a block's
     const auto fits = [this]<int dim>(std::integral_constant<int, dim>) {
-        return std::max(Plain<dim>::shared_bytes, Tensor<dim>::shared_bytes) + fixed <=
+        return std::max({Plain<dim>::shared_bytes, Tensor<dim>::shared_bytes,
+                         Slices<dim>::shared_bytes, TensorTiles<dim>::shared_bytes}) +
+                   fixed <=
                shared_limit_;
     };
     int widest = 0;

@@ -39,7 +39,7 @@ public:
     ~CudaKernels() override;
 
     Elements row_multiple() const override { return product_row_multiple; }
-    int widest_head() const override; // whose blocks fit the GPU's shared memory
+    int widest_head() const override; // whose blocks, backward too, fit the GPU's shared memory
     void prepare(View<const ProductShape> products) override;
     TrainingKernels& training() override { return *training_; }
     std::string product_name() const override;

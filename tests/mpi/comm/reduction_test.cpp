@@ -15,10 +15,10 @@
 #include <foregather/comm/host_memory.hpp>
 #include <foregather/comm/mpi_communicator.hpp>
 #include <foregather/device/host_device.hpp>
-#include <foregather/io/convert.hpp>
 
 #include "../../support/delayed_communicator.hpp"
 #include "../../support/mpi_test.hpp"
+#include "../../support/summands.hpp"
 
 using namespace foregather;
 using namespace std::chrono_literals;
@@ -28,69 +28,31 @@ namespace {
 
 class ReductionTest : public testing::Test {
 protected:
-    // Of very different sizes and signs: another order of addition gives other bits.
-    static float element(int rank, base::Elements i, int salt) {
-        const auto mixed = static_cast<std::uint32_t>((rank + 1) * 7919 + i * 31 + salt * 101);
-        const auto value = static_cast<float>(mixed * 2654435761U % 1'000'003U) - 500'000.0F;
-        return value * (mixed % 3 == 0 ? 1e-6F : mixed % 3 == 1 ? 1.0F : 3e4F);
-    }
-    static std::vector<std::byte> as(DType type, const std::vector<float>& values) {
-        const auto n = static_cast<base::Elements>(values.size());
-        std::vector<std::byte> bytes(static_cast<std::size_t>(base::bytes_of(n, type).count));
-        if (type == DType::bf16) {
-            io::f32_to_bf16(values.data(), n, reinterpret_cast<std::uint16_t*>(bytes.data()));
-        } else if (n > 0) {
-            std::memcpy(bytes.data(), values.data(), bytes.size());
-        }
-        return bytes;
-    }
-    static std::vector<std::byte> terms(DType type, int rank, base::Elements first,
-                                        base::Elements n, int salt) {
-        std::vector<float> values;
-        for (base::Elements i = first; i < first + n; ++i) {
-            values.push_back(element(rank, i, salt));
-        }
-        return as(type, values);
-    }
-    // The definition, of elements [first, first + n).
-    static std::vector<std::byte> sums(DType type, int ranks, base::Elements first,
-                                       base::Elements n, int salt) {
-        std::vector<float> sum(static_cast<std::size_t>(n));
-        std::vector<float> term(static_cast<std::size_t>(n));
-        for (int r = 0; r < ranks; ++r) {
-            io::to_f32(type, terms(type, r, first, n, salt).data(), n, term.data());
-            for (std::size_t i = 0; i < sum.size(); ++i) {
-                sum[i] = r == 0 ? term[i] : sum[i] + term[i];
-            }
-        }
-        return as(type, sum);
-    }
-
     // Is what parts of n elements become the definition, bit for bit, and all else left alone?
     bool scatters_right(comm::Communicator& c, DType type, base::Elements n, int salt) {
         const base::Elements total = n * c.size();
-        const auto before = terms(type, c.rank(), 0, total, salt);
+        const auto before = tests::summands(type, c.rank(), 0, total, salt);
         auto full = before;
         std::vector<std::byte> shard(static_cast<std::size_t>(base::bytes_of(n, type).count));
         c.reduce_scatter({full.data(), total, type}, {shard.data(), n, type}, "reduction of a test",
                          *stream_);
         stream_->sync();
-        return full == before && shard == sums(type, c.size(), c.rank() * n, n, salt);
+        return full == before && shard == tests::sums(type, c.size(), c.rank() * n, n, salt);
     }
     bool scatters_right_in_place(comm::Communicator& c, DType type, base::Elements n, int salt) {
         const base::Elements total = n * c.size();
-        auto full = terms(type, c.rank(), 0, total, salt);
+        auto full = tests::summands(type, c.rank(), 0, total, salt);
         const base::Slab own = base::Slab(full.data(), total, type).part(c.rank() * n, n);
         c.reduce_scatter({full.data(), total, type}, own, "reduction of a test", *stream_);
         stream_->sync();
-        return sums(type, c.size(), c.rank() * n, n, salt) ==
+        return tests::sums(type, c.size(), c.rank() * n, n, salt) ==
                std::vector<std::byte>(own.data, own.data + own.bytes().count);
     }
     bool reduces_right(comm::Communicator& c, DType type, base::Elements n, int salt) {
-        auto slab = terms(type, c.rank(), 0, n, salt);
+        auto slab = tests::summands(type, c.rank(), 0, n, salt);
         c.all_reduce({slab.data(), n, type}, "reduction of a test", *stream_);
         stream_->sync();
-        return slab == sums(type, c.size(), 0, n, salt);
+        return slab == tests::sums(type, c.size(), 0, n, salt);
     }
     void expect_right(comm::Communicator& c, base::Elements n, int salt) {
         for (const DType type : {DType::f32, DType::bf16}) {
@@ -151,14 +113,15 @@ TEST_F(ReductionTest, delays_change_no_bit) {
     constexpr base::Elements n = 40'001; // several messages
     constexpr int calls = 6;
     const base::Elements total = n * tests::ranks();
-    const auto expected = sums(DType::f32, tests::ranks(), tests::rank() * n, n, 5);
-    const auto expected_all = sums(DType::f32, tests::ranks(), 0, n, 6);
+    const auto expected = tests::sums(DType::f32, tests::ranks(), tests::rank() * n, n, 5);
+    const auto expected_all = tests::sums(DType::f32, tests::ranks(), 0, n, 6);
     for (std::uint64_t seed = 0; seed < 5; ++seed) {
         tests::DelayedCommunicator delayed(
             *communicator, seed * 1000 + static_cast<std::uint64_t>(tests::rank()), 2ms);
-        auto full = terms(DType::f32, tests::rank(), 0, total, 5);
+        auto full = tests::summands(DType::f32, tests::rank(), 0, total, 5);
         std::vector<std::vector<std::byte>> shards(calls, std::vector<std::byte>(4 * n));
-        std::vector<std::vector<std::byte>> all(calls, terms(DType::f32, tests::rank(), 0, n, 6));
+        std::vector<std::vector<std::byte>> all(
+            calls, tests::summands(DType::f32, tests::rank(), 0, n, 6));
         for (std::size_t k = 0; k < calls; ++k) { // all are on their way before the first ends
             delayed.reduce_scatter({full.data(), total, DType::f32},
                                    {shards[k].data(), n, DType::f32}, "reduction", *stream_);

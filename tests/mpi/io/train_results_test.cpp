@@ -124,44 +124,53 @@ TEST_F(TrainResultsTest, rows_without_a_place_are_refused) {
     control.barrier();
 }
 
-// g3: what the steps took is told, and a run that goes on tells all of it.
-TEST_F(TrainResultsTest, run_that_goes_on_takes_over_rows_items_and_starts) {
-    const job::Documents documents(Ints{3, 4, 5, 6, 7, 8});
+// Six documents, two of them a step.
+struct Data {
+    const job::Documents documents{Ints{3, 4, 5, 6, 7, 8}};
     const job::Items items = job::make_items(documents.file(), 0, 0, 100);
-    job::DataOrder order(items, 3, true, {2, 0, 0});
+    job::DataOrder order{items, 3, true, {2, 0, 0}};
     const job::ItemPlan plan = job::plan_items(order, 4);
-    EXPECT_EQ(plan.first, (Ints{0, 2, 4, 6, 8}));
-    EXPECT_FALSE(job::plan_items(order, 4, 7).stored());
-    EXPECT_EQ(job::plan_items(order, 4, 7).rows(), 0);
+};
+
+// Takes steps 1 to 3 and is killed; gives the state after step 2, when a checkpoint was saved.
+TrainingState run_and_leave(ResultsFile& file, Data& data, bool writes) {
     TrainingState state;
-    { // is killed after step 3, its last checkpoint is of step 2
-        const auto file = open({start("first", 0)});
-        by_first([&] {
-            job::Position at;
-            for (std::int64_t s = 1; s <= 3; ++s) {
-                const job::Batch batch = order.batch(at);
-                file->write_items(plan.first[static_cast<std::size_t>(s - 1)],
-                                  job::item_rows(items, batch, s));
-                at = batch.after;
-                if (s == 2) {
-                    state.epoch = at.epoch;
-                    state.place = at.place;
-                }
-            }
-            file->write_steps(0, steps(1, 3));
-        });
-        file->flush();
+    job::Position at;
+    for (std::int64_t s = 1; s <= 3; ++s) {
+        const job::Batch batch = data.order.batch(at);
+        if (writes) {
+            file.write_items(data.plan.first[static_cast<std::size_t>(s - 1)],
+                             job::item_rows(data.items, batch, s));
+        }
+        at = batch.after;
+        if (s == 2) {
+            state.step = s;
+            state.epoch = at.epoch;
+            state.place = at.place;
+        }
     }
-    const Ints taken = all_of<std::int64_t>(part, "/train/items/document");
-    EXPECT_EQ(job::Ints(taken.begin(), taken.begin() + 6).size(), 6U);
-    state.step = 2;
+    if (writes) {
+        file.write_steps(0, steps(1, 3));
+    }
+    file.flush();
     state.history = steps(1, 2);
     state.evaluations = {{1}, {4.5}, {9}};
-    control.barrier();
+    return state;
+}
 
-    std::vector<RunStart> starts;
+TEST(ItemPlan, tells_where_the_items_of_a_step_stand_unless_there_are_too_many) {
+    Data data;
+    EXPECT_EQ(data.plan.first, (Ints{0, 2, 4, 6, 8}));
+    EXPECT_EQ(data.plan.rows(), 8);
+    EXPECT_FALSE(job::plan_items(data.order, 4, 7).stored());
+    EXPECT_EQ(job::plan_items(data.order, 4, 7).rows(), 0);
+}
+
+TEST_F(TrainResultsTest, starts_are_taken_over_from_a_file_with_the_same_steps_alone) {
+    Data data;
+    const TrainingState state = run_and_leave(*open({start("first", 0)}), data, control.first());
     by_first([&] {
-        starts = job::earlier_starts({path, false, ""}, state.history);
+        const auto starts = job::earlier_starts({path, false, ""}, state.history);
         ASSERT_EQ(starts.size(), 1U);
         EXPECT_EQ(starts[0].started, "first");
         EXPECT_EQ(job::earlier_starts({path, false, ""}, {}).size(), 0U);
@@ -169,10 +178,19 @@ TEST_F(TrainResultsTest, run_that_goes_on_takes_over_rows_items_and_starts) {
         other.loss[0] += 1e-12;
         EXPECT_EQ(job::earlier_starts({path, false, ""}, other).size(), 0U);
     });
-    starts.push_back(start("second", 2));
+    control.barrier();
+}
+
+// g3: what the steps took is told, and a run that goes on tells all of it.
+TEST_F(TrainResultsTest, run_that_goes_on_takes_over_rows_items_and_starts) {
+    Data data;
+    const TrainingState state = run_and_leave(*open({start("first", 0)}), data, control.first());
+    const Ints taken = all_of<std::int64_t>(part, "/train/items/document");
+    control.barrier();
+    const std::vector<RunStart> starts{start("first", 0), start("second", 2)};
     const auto file = open(starts);
     by_first([&] {
-        EXPECT_EQ(job::write_before(*file, state, order, items, plan), "");
+        EXPECT_EQ(job::write_before(*file, state, data.order, data.items, data.plan), "");
         file->write_steps(2, steps(3, 4));
     });
     file->finish(std::nullopt, {runs_table(starts)}, {});
@@ -180,6 +198,7 @@ TEST_F(TrainResultsTest, run_that_goes_on_takes_over_rows_items_and_starts) {
         EXPECT_EQ(all_of<std::int64_t>(path, "/train/step"), (Ints{1, 2, 3, 4}));
         EXPECT_EQ(all_of<std::int64_t>(path, "/evaluation/step"), (Ints{1, -1}));
         Ints expected = taken; // of steps 1 and 2; the others were dropped
+        EXPECT_GE(expected[4], 0);
         std::fill(expected.begin() + 4, expected.end(), -1);
         EXPECT_EQ(all_of<std::int64_t>(path, "/train/items/document"), expected);
         EXPECT_EQ(all_of<std::int64_t>(path, "/train/items/step"),
@@ -195,17 +214,14 @@ TEST_F(TrainResultsTest, run_that_goes_on_takes_over_rows_items_and_starts) {
 }
 
 TEST_F(TrainResultsTest, items_of_steps_before_are_left_out_when_the_order_was_another) {
-    const job::Documents documents(Ints{3, 4, 5, 6, 7, 8});
-    const job::Items items = job::make_items(documents.file(), 0, 0, 100);
-    job::DataOrder order(items, 3, true, {2, 0, 0});
+    Data data;
     TrainingState state;
     state.step = 2;
     state.history = steps(1, 2);
     state.place = 3; // of batches of another size
     const auto file = open({start("now", 2)});
-    by_first([&] {
-        EXPECT_NE(job::write_before(*file, state, order, items, job::plan_items(order, 4)), "");
-    });
+    by_first(
+        [&] { EXPECT_NE(job::write_before(*file, state, data.order, data.items, data.plan), ""); });
     file->flush();
     EXPECT_EQ(all_of<std::int64_t>(part, "/train/step"), (Ints{1, 2, -1, -1}));
     EXPECT_EQ(all_of<std::int64_t>(part, "/train/items/document"), Ints(8, -1));

@@ -51,13 +51,9 @@ std::vector<RankFigures> two_ranks() {
         f.packs = 8;
         f.tokens = 500;
         f.scored = 490;
-        f.train = {4,
-                   8,
-                   f.train.reductions,
-                   f.train.replica_reductions,
-                   f.train.bytes_reduced,
-                   f.train.reduce_overlapped_s,
-                   5e4};
+        f.train.steps = 4;
+        f.train.passes = 8;
+        f.train.attended = 5e4;
     }
     return ranks;
 }

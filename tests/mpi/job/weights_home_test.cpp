@@ -33,8 +33,8 @@ public:
                                                             const deck::CommSection&) override {
         return comm::make_mpi_communicator(topology.shard(), {});
     }
-    std::unique_ptr<comm::Communicator> reduce_communicator(const mesh::Topology&,
-                                                            const deck::CommSection&) override {
+    std::unique_ptr<comm::Communicator>
+    reduce_communicator(const mesh::Topology&, const deck::CommSection&, bool) override {
         base::fail("nothing is reduced here");
     }
     std::unique_ptr<comm::Communicator> replica_communicator(const mesh::Topology&,

@@ -96,12 +96,15 @@ void expect_right(std::uint64_t seed, const ToyGroups& groups, int shard) {
 } // namespace
 
 TEST(TrainingDelaysTest, no_delay_changes_what_is_computed_or_summed) {
-    std::vector<std::unique_ptr<ToyGroups>> groups; // by divisors of the ranks
+    std::vector<std::unique_ptr<ToyGroups>> groups; // by divisors of the ranks, of both kinds
     std::vector<int> sizes;
     for (int shard = 1; shard <= tests::ranks(); ++shard) {
         if (tests::ranks() % shard == 0) {
-            groups.push_back(std::make_unique<ToyGroups>(shard));
-            sizes.push_back(shard);
+            for (const auto how :
+                 {ToyGroups::Reductions::messages, ToyGroups::Reductions::shared}) {
+                groups.push_back(std::make_unique<ToyGroups>(shard, how));
+                sizes.push_back(shard);
+            }
         }
     }
     for (std::uint64_t seed = 0; seed < 50; ++seed) {

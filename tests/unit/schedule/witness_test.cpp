@@ -277,6 +277,19 @@ TEST(ExposedTest, is_compute_idle_while_its_gather_ran_or_waited) {
     EXPECT_EQ(schedule::exposed_part(before, now).ns(), 0);
 }
 
+TEST(ExposedTest, begins_when_the_optimizer_between_two_uses_is_done) {
+    UseRecord before;
+    before.compute_end = 100;
+    UseRecord now;
+    now.gathered = true;
+    now.gather_end = 150;
+    now.compute_begin = 200;
+    now.compute_free = 140; // compute was busy until then
+    EXPECT_EQ(schedule::exposed_part(before, now).ns(), 10);
+    now.compute_free = 160;
+    EXPECT_EQ(schedule::exposed_part(before, now).ns(), 0);
+}
+
 TEST(ExposedTest, is_empty_without_a_gather_or_without_tokens) {
     UseRecord now;
     now.gather_end = now.compute_begin = 100;
