@@ -169,3 +169,11 @@ def test_disk_full_in_a_save_leaves_the_checkpoint_before_and_says_so(
     assert "full" in said or "No space" in said
     assert steps_in(kept) == [2]
     assert f"training goes on from {before}" in notes(goes_on(asked, kept, run, unbroken))
+
+
+def test_disk_full_before_the_first_step_is_one_message(asked, inputs, run, tmp_path):
+    env = fault(inputs, "disk-full", 0, file=".h5.part")
+    failed = run(asked | {"checkpoint.directory": tmp_path / "kept"}, RANKS, env=env, expect=1)
+    said, *more = messages(failed.stderr)
+    assert not more and "full" in said, failed.stderr
+    assert steps_in(tmp_path / "kept") == [] and not failed.path.exists()

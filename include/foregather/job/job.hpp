@@ -24,6 +24,10 @@ struct Start {
 // throws base::Error otherwise, mesh::AgreedError when every rank holds it.
 base::Status run(const deck::Deck& deck, const Start& start);
 
+// Has this rank a file that could not be closed? MPI must not be brought down in order then: HDF5,
+// which goes with it, would trip over the file.
+bool left_a_file_open();
+
 // `--check`: the resolved deck, the units, the memory and disk plan for that many ranks, as text.
 // Needs no MPI and reads no weights. Throws base::Error(refused).
 std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks,
