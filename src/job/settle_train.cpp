@@ -280,15 +280,6 @@ void settle_link(deck::Ledger& ledger, const TrainFacts& f) {
 
 } // namespace
 
-<<<<<<< HEAD
-void settle_training_deck(deck::Ledger& ledger, const deck::Deck& deck) {
-    for (const InertKey& inert : inert_training_keys(deck.sections())) {
-        ledger.inert(inert.key, inert.reason);
-    }
-}
-
-=======
->>>>>>> t-field
 void BatchesSeen::take(const Batch& batch, const Items& of) {
     constexpr std::size_t most_told = 4;
     for (const std::int64_t item : batch.items) {
@@ -300,15 +291,12 @@ void BatchesSeen::take(const Batch& batch, const Items& of) {
     }
     items += std::ssize(batch.items);
     largest = std::max<std::int64_t>(largest, std::ssize(batch.items));
-<<<<<<< HEAD
-=======
 }
 
 void settle_training_deck(deck::Ledger& ledger, const deck::Deck& deck) {
     for (const InertKey& inert : inert_training_keys(deck.sections())) {
         ledger.inert(inert.key, inert.reason);
     }
->>>>>>> t-field
 }
 
 void settle_train_before(deck::Ledger& ledger, const deck::Deck& deck, const TrainChoices& chosen) {
