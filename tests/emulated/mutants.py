@@ -161,7 +161,16 @@ SITUATIONS = (
     Situation("training, 2 ranks", trains=True),
     Situation("training, 1 rank", ranks=1, trains=True),
     Situation("training, 2 x 2, bf16", BF16 | {"mesh.shard": 2}, 4, trains=True),
-)
+    Situation("training, a kernel of backward cannot be launched", {}, 0,
+              {FAIL: "attention_dq:8"}, 1, trains=True),
+    Situation("training, the last copy of a checkpoint faults", {}, 0,
+              {FAIL: "copy_fault:23", DELAY: "3000"}, 1, "stream load", True),
+    Situation("training, the last rounding of its weights faults", BF16, 0,
+              {FAIL: "kernel_fault:10"}, 1, "stream compute", True),
+    # One of the last that the run records, behind a copy of what is saved.
+    Situation("training, a save fails", {"checkpoint.resume": "none", "train.steps": 1}, 0,
+              {FAIL: "cudaEventRecord:480"}, 1, "checkpoint", True),
+)  # fmt: skip
 
 
 def said(found: Emulated) -> str:

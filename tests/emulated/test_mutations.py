@@ -104,6 +104,7 @@ def trial(tmp_path_factory, golden) -> Trial:
         "train.steps": 4,
         "train.evaluate": score["data.tokens"],
         "train.evaluate_every": 3,
+        "checkpoint.every": 2,
         "checkpoint.resume": folder / "first" / "step-00000001.h5",
     }
     return Trial(folder, score, train | more, Builder())
