@@ -247,6 +247,8 @@ void TrainLoop::fetch(Sums& sums, bool waited) {
 
 void TrainLoop::evaluate() {
     const double begin = now_s();
+    // As above: each pass of the evaluation makes a mark.
+    figures_.optimizer_s += p_.optimizer.take_seconds();
     const Items& items = p_.inputs.evaluation_items;
     const Division division =
         divide(items, whole(items), p_.topology.size(), p_.sections.batch.tokens);

@@ -15,22 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from emulated_runs import DELAY, Emulated, OnGpus, program
-from run_foregather import ROOT, Foregather
+from run_foregather import ROOT, Foregather, group_bytes
 
+CHECKPOINTS = "checkpoints"  # folder in that of a training run
 # A statement that orders: a wait, a record, a wait of the host, a drain. Host backends have none of
 # the doubles' streams, and the device's own code makes the words, where others use them.
 ORDERS = re.compile(r"^ *(?P<who>\S.*?)(?:\.|->)(?P<verb>wait|record|wait_host|sync)\(.*\);")
 BEGINS = re.compile(r"(?:\.|->)(?:wait|record|wait_host|sync)\(")
 REPORTED = re.compile(r"^emulation: ([A-Z_]+): ", re.MULTILINE)
 ELSEWHERE = ("host", "device")
-# The only waits that no run on a GPU reaches: for ranks that share a window of host memory.
-NOT_ON_A_GPU = re.compile(r"^board_$")
-# What orders optimizers, gradients and segments of a run: of these a run that only scores has none.
-# The tests of training runs in tests/mpi/schedule miss each.
-ONLY_IN_TRAINING = re.compile(
-    r"\bbegan\b|update\.events|e\.updated|\*written|"
+# The only waits that no run on a GPU reaches: for ranks that share a window of host memory, and
+# of copies of trained weights from it, which fsdp.offload is refused with. Those of the latter the
+# tests of training in tests/mpi/schedule miss.
+NOT_ON_A_GPU = re.compile(r"^board_->|^memory_\.stages\.copy->wait\(began\)|\(\*written\)")
+# What orders optimizers, gradients and segments: missed in training, of which runs are tried first.
+IN_TRAINING = re.compile(
+    r"\bbegan\b|update\.events|e\.updated|\bto\.filled\b|staging_\[turn\]\.filled|"
     r"\be\.(computed|freed|reduce|wait|before)\b|\bw\.(drained|wait)\b"
 )
+TRAINING_FILES = re.compile(r"^src/(job/(train|optimizer|checkpoints)|shard/download)")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Change:
     texts: tuple[tuple[str, str], ...] = ()
     line: int = 0  # or the line, from 1, whose statement goes
     verb: str = ""
+    trains: bool = False  # likelier to be noticed in training
 
     def apply(self, text: str) -> str:
         """The changed source; AssertionError if it does not hold what is to be changed."""
@@ -69,12 +73,15 @@ def sites() -> list[Change]:
                 continue
             match = ORDERS.match(line)
             assert match, f"{file}:{number}: one statement in one line, or it cannot be taken away"
-            if NOT_ON_A_GPU.match(match["who"]) or ONLY_IN_TRAINING.search(line):
+            if NOT_ON_A_GPU.search(line.strip()):
                 continue
+            trains = bool(TRAINING_FILES.match(str(file)) or IN_TRAINING.search(line))
             name = f"{file.stem}: {match['who'].lstrip('*')} {match['verb']}"
             seen[name] += 1
             name += f" ({seen[name]})" if seen[name] > 1 else ""
-            found.append(Change(name, str(file), line=number, verb=match["verb"]))
+            found.append(
+                Change(name, str(file), line=number, verb=match["verb"], trains=trains)
+            )
     return found
 
 
@@ -132,9 +139,11 @@ class Situation:
     env: Mapping[str, str] = field(default_factory=dict)
     status: int = 0
     cause: str = ""  # what the error names: which call meets a fault first is a matter of time
+    trains: bool = False
 
 
 OFFLOAD = {"fsdp.offload": "params"}
+BF16 = {"fsdp.param_dtype": "bf16", "fsdp.reduce_dtype": "bf16", "checkpoint.resume": "none"}
 FAIL = "FOREGATHER_EMULATION_FAIL"
 SITUATIONS = (
     Situation("2 ranks, offload", OFFLOAD),
@@ -149,7 +158,19 @@ SITUATIONS = (
     # Gathers that are under way when a rank fails.
     Situation("a rank's first gather fails", {}, 2, {FAIL: "ncclAllGather:1@1"}, 1),
     Situation("a kernel cannot be launched", OFFLOAD, 0, {FAIL: "attention:3"}, 1),
-)
+    Situation("training, 2 ranks", trains=True),
+    Situation("training, 1 rank", ranks=1, trains=True),
+    Situation("training, 2 x 2, bf16", BF16 | {"mesh.shard": 2}, 4, trains=True),
+    Situation("training, a kernel of backward cannot be launched", {}, 0,
+              {FAIL: "attention_dq:8"}, 1, trains=True),
+    Situation("training, the last copy of a checkpoint faults", {}, 0,
+              {FAIL: "copy_fault:23", DELAY: "3000"}, 1, "stream load", True),
+    Situation("training, the last rounding of its weights faults", BF16, 0,
+              {FAIL: "kernel_fault:10"}, 1, "stream compute", True),
+    # One of the last that the run records, behind a copy of what is saved.
+    Situation("training, a save fails", {"checkpoint.resume": "none", "train.steps": 1}, 0,
+              {FAIL: "cudaEventRecord:480"}, 1, "checkpoint", True),
+)  # fmt: skip
 
 
 def said(found: Emulated) -> str:
@@ -159,6 +180,15 @@ def said(found: Emulated) -> str:
     own = [each for each in lines if each and not each.startswith(others)]
     errors = [each for each in own if each.startswith("foregather: rank")]
     return (errors or own or ["nothing is said"])[0].removeprefix("foregather: ")[:120]
+
+
+def results(found: Emulated) -> list[dict[str, bytes]]:
+    """The bytes of what a run has computed: scores, or losses and the last checkpoint."""
+    checkpoints = sorted((found.result.path.parent / CHECKPOINTS).glob("step-*.h5"))
+    if not checkpoints:
+        return [found.result.score_bytes()]
+    tables = [group_bytes(found.result.path, name) for name in ("/train", "/evaluation")]
+    return tables + [group_bytes(checkpoints[-1], name) for name in ("/weights", "/optimizer")]
 
 
 def noticed(found: Emulated, expected: Emulated, cause: str = "") -> list[str]:
@@ -172,24 +202,29 @@ def noticed(found: Emulated, expected: Emulated, cause: str = "") -> list[str]:
         cause not in said(found) if cause else said(found) != said(expected)
     ):
         told.append(f"another error: {said(found)}")
-    elif found.result.code == 0 and found.result.score_bytes() != expected.result.score_bytes():
-        told.append("other scores")
+    elif found.result.code == 0 and results(found) != results(expected):
+        told.append("other results")
     return told
 
 
 class Trial:
     """trial(change) builds and runs a change; the programs' runs without it are made once."""
 
-    def __init__(self, folder: Path, deck: Mapping[str, Any], build: Builder):
-        self.folder, self.deck, self.build = folder, dict(deck), build
+    def __init__(
+        self, folder: Path, score: Mapping[str, Any], train: Mapping[str, Any], build: Builder
+    ):
+        self.folder, self.score, self.train, self.build = folder, score, train, build
         self.expected: dict[str, Emulated] = {}
 
     def run(self, situation: Situation, folder: Path, executable: Path, delay_us: int) -> Emulated:
         """One run of a program, whatever comes of it."""
         env = {DELAY: str(delay_us), "GCOV_PREFIX": str(self.folder / "counts")}
         on_gpus = OnGpus(Foregather(folder, program=executable))
-        keys = {"batch.tokens": 64, "fsdp.forward_prefetch": 1, "comm.timeout": 20}
-        return on_gpus(self.deck | keys | dict(situation.keys), situation.ranks,
+        keys = {"fsdp.forward_prefetch": 1, "comm.timeout": 20}
+        deck = dict(self.score)
+        if situation.trains:
+            deck = dict(self.train) | {"checkpoint.directory": folder / CHECKPOINTS}
+        return on_gpus(deck | keys | dict(situation.keys), situation.ranks,
                        env | dict(situation.env), reports=None, expect=None)  # fmt: skip
 
     def unchanged(self, situation: Situation) -> Emulated:
@@ -209,7 +244,9 @@ class Trial:
         and with some; if not `always`, with long delays alone will do."""
         executable = self.build(change, folder)
         # What is drained is missed where something fails, all else sooner where nothing does.
-        by_hope = sorted(SITUATIONS, key=lambda s: (s.status == 0) == (change.verb == "sync"))
+        by_hope = sorted(SITUATIONS, key=lambda s: (
+            s.trains != change.trains, (s.status == 0) == (change.verb == "sync")
+        ))  # fmt: skip
         for delays in ((0, 200),) if always else ((0, 200), (3000,)):
             for situation in by_hope:
                 told = self.told(situation, executable, folder, delays)

@@ -8,7 +8,9 @@ new test.
 """
 
 import pytest
+from emulated_runs import OnGpus
 from mutants import Builder, Change, Situation, Trial, noticed, said, sites
+from run_foregather import Foregather
 
 PREFETCHER = "src/schedule/prefetcher.cpp"
 STAGED = "src/schedule/staged_parts.cpp"
@@ -84,8 +86,28 @@ OTHERWISE = [
 
 @pytest.fixture(scope="session")
 def trial(tmp_path_factory, golden) -> Trial:
-    """Changes in runs of a small model in several passes."""
-    return Trial(tmp_path_factory.mktemp("trial"), golden("llama"), Builder())
+    """Changes in runs of a small model in several passes, and in training that goes on from a
+    checkpoint, with two steps before an evaluation and one behind it."""
+    folder = tmp_path_factory.mktemp("trial")
+    score = golden("llama") | {"batch.tokens": 64}
+    train = score | {
+        "job.name": "train",
+        "batch.tokens": 32,
+        "data.window": 32,
+        "train.learning_rate": 0.003,
+        "train.schedule": "constant",
+        "train.batch_documents": 9,
+    }
+    first = {"train.steps": 1, "checkpoint.directory": folder / "first"}
+    OnGpus(Foregather(folder))(train | first)
+    more = {
+        "train.steps": 4,
+        "train.evaluate": score["data.tokens"],
+        "train.evaluate_every": 3,
+        "checkpoint.every": 2,
+        "checkpoint.resume": folder / "first" / "step-00000001.h5",
+    }
+    return Trial(folder, score, train | more, Builder())
 
 
 @pytest.fixture

@@ -230,6 +230,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     if (config != nullptr && config->magic != 0xcafebeef) {
         return told(ncclInvalidArgument, "a configuration that was not initialized");
     }
+    if (config != nullptr && config->commName != nullptr) {
+        count(std::string("communicators.named.") + config->commName);
+    }
     return initialize(__func__, comm, ranks, id, rank, config == nullptr || config->blocking != 0);
 }
 
