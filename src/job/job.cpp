@@ -2,6 +2,8 @@
 // The registry of jobs: a name, a function.
 #include <foregather/job/job.hpp>
 
+#include <foregather/io/h5.hpp>
+
 #include "score.hpp"
 #include "train.hpp"
 
@@ -18,5 +20,7 @@ base::Status run(const deck::Deck& deck, const Start& start) {
     base::refuse(deck.where("job.name") + " = " + name +
                  ": no such job"); // the deck knows only jobs of this list
 }
+
+bool can_finalize() noexcept { return !io::close_has_failed(); }
 
 } // namespace foregather::job
