@@ -92,8 +92,8 @@ int run(int argc, char** argv, const deck::CommandLine& line) {
         return static_cast<int>(job::run(parse_together(line, control), start));
     } catch (const mesh::AgreedError& error) {
         const int status = control.first() ? tell(error) : static_cast<int>(error.status());
-        if (control.max(job::left_a_file_open() ? 1 : 0) == 1) { // no rank could end in order
-            if (!control.first()) {                              // whose abort ends all
+        if (control.max(job::can_finalize() ? 0 : 1) == 1) { // no rank could end in order
+            if (!control.first()) {                          // whose abort ends all
                 std::this_thread::sleep_for(std::chrono::seconds(5));
             }
             mesh::Session::abort(status);

@@ -21,6 +21,6 @@ base::Status run(const deck::Deck& deck, const Start& start) {
                  ": no such job"); // the deck knows only jobs of this list
 }
 
-bool left_a_file_open() { return io::close_has_failed(); }
+bool can_finalize() noexcept { return !io::close_has_failed(); }
 
 } // namespace foregather::job

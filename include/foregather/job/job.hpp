@@ -24,9 +24,9 @@ struct Start {
 // throws base::Error otherwise, mesh::AgreedError when every rank holds it.
 base::Status run(const deck::Deck& deck, const Start& start);
 
-// Has this rank a file that could not be closed? MPI must not be brought down in order then: HDF5,
-// which goes with it, would trip over the file.
-bool left_a_file_open();
+// After run() has thrown: whether this process may finalize MPI. Not where a file could not be
+// closed: HDF5, which comes down with MPI, would crash on what is left of it.
+bool can_finalize() noexcept;
 
 // `--check`: the resolved deck, the units, the memory and disk plan for that many ranks, as text.
 // Needs no MPI and reads no weights. Throws base::Error(refused).
