@@ -247,8 +247,6 @@ void TrainLoop::fetch(Sums& sums, bool waited) {
 
 void TrainLoop::evaluate() {
     const double begin = now_s();
-    // As above: each pass of the evaluation makes a mark.
-    figures_.optimizer_s += p_.optimizer.take_seconds();
     const Items& items = p_.inputs.evaluation_items;
     const Division division =
         divide(items, whole(items), p_.topology.size(), p_.sections.batch.tokens);
@@ -265,6 +263,9 @@ void TrainLoop::evaluate() {
         if (k > 1) {
             fetch_one();
         }
+        if (k == 1) { // as in a step: before a second mark
+            figures_.optimizer_s += p_.optimizer.take_seconds();
+        }
         const auto pack = view(division.pack(p_.topology.rank(), k));
         Flight& f = flight(sums.enqueued++);
         p_.backend.device().mark_time(p_.compute);
@@ -279,6 +280,7 @@ void TrainLoop::evaluate() {
     while (sums.fetched < sums.enqueued) {
         fetch_one();
     }
+    figures_.optimizer_s += p_.optimizer.take_seconds(); // where there was one pass
     double nll = 0;
     for (const double one : p_.control.gather(sums.nll)) {
         nll += one;

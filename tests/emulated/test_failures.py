@@ -98,6 +98,20 @@ def test_an_error_that_nccl_finds_by_itself_is_told_with_the_gather(deck, on_gpu
     assert re.search(r"rank 1 \(.*\): NCCL failed to run the gather of layer\.\d", found.result.stderr)
 
 
+@pytest.mark.parametrize("function", ["ncclReduceScatter", "ncclAllReduce"])
+def test_a_reduction_that_fails_ends_the_training_with_its_cause(function, deck, on_gpus):
+    keys = deck | {
+        "job.name": "train",
+        "train.steps": 2,
+        "train.learning_rate": 0.003,
+        "train.schedule": "constant",
+        "mesh.shard": 2,
+    }
+    found = on_gpus(keys, 4, {FAIL: f"{function}:2@1"}, reports=None, expect=1)
+    ends_well(found, (1,))
+    assert "reduction of " in lines(found.result.stderr)[0]
+
+
 def test_a_gather_that_hangs_inside_nccl_is_told_as_such(deck, on_gpus):
     env = {"FOREGATHER_EMULATION_NCCL_HANG": "5@1"}
     found = on_gpus(deck | {"comm.timeout": "1 s"}, 3, env, reports=None, expect=1)
