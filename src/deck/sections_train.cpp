@@ -16,8 +16,8 @@ constexpr double most_beta = 0.999999999;
 // made longer: whether that changes its learning rates depends on train.schedule, so the job judges
 // it.
 constexpr Row rows[] = {
-    {"train.steps", [](Sections& s) -> Field { return &s.train.steps; }, whole(1, most), "steps",
-     "train", required, Mark::told,
+    {"train.steps", [](Sections& s) -> Field { return &s.train.steps; }, whole(1, 1000000000),
+     "steps", "train", required, Mark::told,
      "Optimizer steps of the whole run, with those of earlier starts. A run that goes on may be "
      "made longer if train.schedule is constant; the other schedules are laid out over the whole "
      "run."},

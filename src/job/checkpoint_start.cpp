@@ -137,7 +137,16 @@ StartFrom find_start(const deck::CheckpointSection& section, const std::string& 
     start.notes = std::move(found.notes);
     const std::string path = control.broadcast(found.path);
     if (!path.empty()) {
-        control.together([&] { start.checkpoint.emplace(path); });
+        control.together([&] {
+            try {
+                start.checkpoint.emplace(path);
+            } catch (const base::Error& error) {
+                throw base::Error(error.status(),
+                                  std::string(error.what()) +
+                                      "; it was there when this run looked "
+                                      "for where to begin: is another run saving in that folder?");
+            }
+        });
     }
     return start;
 }

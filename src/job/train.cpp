@@ -165,7 +165,10 @@ void TrainRun::after_evaluation(const Evaluation& evaluation) {
 // due waits for a step that is applied, and at the end no older checkpoint is removed.
 void TrainRun::between_steps() {
     const std::int64_t every = s_.checkpoint.every;
-    const bool last = state_.step == s_.train.steps && state_.bad_steps < s_.train.max_bad_steps;
+    // Weights that no step of this start has changed are not worth a checkpoint at its end.
+    const bool learned = state_.bad_steps < state_.step - first_step_ + 1;
+    const bool last =
+        state_.step == s_.train.steps && learned && state_.bad_steps < s_.train.max_bad_steps;
     save_due_ = save_due_ || (every > 0 && state_.step % every == 0);
     if (!s_.checkpoint.directory.empty() && (last || (save_due_ && state_.bad_steps == 0))) {
         save();

@@ -119,7 +119,12 @@ void TrainRun::find_beginning() {
     items_ = plan_items(*order_, s_.train.steps);
     control_.together([&] {
         if (control_.first() && !nothing_left() && !s_.checkpoint.directory.empty()) {
-            io::prepare_checkpoints(s_.checkpoint.directory);
+            try {
+                io::prepare_checkpoints(s_.checkpoint.directory);
+            } catch (const base::Error& error) {
+                throw base::Error(error.status(),
+                                  deck_.where("checkpoint.directory") + ": " + error.what());
+            }
         }
     });
 }

@@ -100,6 +100,14 @@ base::Status TrainRun::finish(const TrainLoop& loop) {
             std::fprintf(stderr, "%s\n", problem.c_str());
         }
     }
+    if (!loop.gave_up() && state_.bad_steps > 0) {
+        throw mesh::AgreedError(
+            base::Status::failed,
+            "the run ends with " + std::to_string(state_.bad_steps) +
+                " steps that were not applied: their loss or gradient norm is not finite. The "
+                "weights are those of the step before them; look at /train in " +
+                s_.output.file + ", and try a smaller train.learning_rate");
+    }
     if (loop.gave_up()) {
         throw mesh::AgreedError(
             base::Status::failed,

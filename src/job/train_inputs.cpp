@@ -15,6 +15,7 @@
 namespace foregather::job {
 namespace {
 
+constexpr int most_layers = 10000;                     // of a model that no file holds yet
 constexpr std::uintmax_t most_config_bytes = 16 << 20; // a config has some thousand
 
 std::string read_config(const deck::Deck& deck) {
@@ -38,6 +39,12 @@ void open_model(const deck::Deck& deck, TrainInputs& in) {
         in.config_path = model.config;
         in.config_json = read_config(deck);
         in.config = model::parse_config(in.config_json, in.config_path);
+        if (in.config.layers > most_layers) { // before anything is listed layer by layer
+            base::refuse(deck.where("model.config") + ": " + in.config_path + " asks for " +
+                         std::to_string(in.config.layers) +
+                         " layers (num_hidden_layers); at most " + std::to_string(most_layers) +
+                         " are taken");
+        }
     } else {
         OpenedWeights opened = open_weights(model.weights);
         in.weights = std::move(opened.file);
@@ -65,7 +72,7 @@ void compare_all(const deck::Deck& deck, TrainInputs& in) {
             continue;
         }
         const std::string note = compare_tokenizers(deck, known, own);
-        if (!note.empty()) {
+        if (!note.empty() && std::count(in.notes.begin(), in.notes.end(), note) == 0) {
             in.notes.push_back(note);
         }
         if (known.sha256.empty()) {
@@ -94,6 +101,16 @@ Items list_items(const deck::Deck& deck, const io::TokenFile& tokens, std::int64
     return items;
 }
 
+// What is wrong with the file of a key, told with the key's place.
+template <class Work>
+void named(const deck::Deck& deck, const char* key, const Work& work) {
+    try {
+        work();
+    } catch (const base::Error& error) {
+        throw base::Error(error.status(), deck.where(key) + ": " + error.what());
+    }
+}
+
 void note_small_epoch(const deck::Deck& deck, TrainInputs& in) {
     const std::int64_t wanted = deck.sections().train.batch_documents;
     const std::int64_t there = std::ssize(in.items.items);
@@ -101,6 +118,12 @@ void note_small_epoch(const deck::Deck& deck, TrainInputs& in) {
         in.notes.push_back("train.batch_documents = " + std::to_string(wanted) +
                            ", but an epoch has only " + std::to_string(there) +
                            ": each optimizer step takes all of them");
+    }
+    const deck::TrainSection& train = deck.sections().train;
+    if (train.warmup_steps >= train.steps) {
+        in.notes.push_back("train.warmup_steps = " + std::to_string(train.warmup_steps) +
+                           " is not less than train.steps = " + std::to_string(train.steps) +
+                           ": the learning rate does not get beyond its warm-up");
     }
 }
 
@@ -112,19 +135,21 @@ TrainInputs open_train_inputs(const deck::Deck& deck, bool check_files) {
     open_model(deck, in);
     in.tokens = std::make_unique<io::TokenFile>(s.data.tokens);
     if (!s.train.evaluate.empty()) {
-        in.evaluation = std::make_unique<io::TokenFile>(s.train.evaluate);
+        named(deck, "train.evaluate",
+              [&] { in.evaluation = std::make_unique<io::TokenFile>(s.train.evaluate); });
     }
     compare_all(deck, in);
     refuse_window_beyond(deck, in.config);
     in.items = list_items(deck, *in.tokens, s.data.max_documents, in);
     note_small_epoch(deck, in);
     if (in.evaluation) {
-        in.evaluation_items = list_items(deck, *in.evaluation, 0, in);
+        named(deck, "train.evaluate",
+              [&] { in.evaluation_items = list_items(deck, *in.evaluation, 0, in); });
     }
     if (check_files) {
         in.tokens->check_ids(in.config.vocabulary);
         if (in.evaluation) {
-            in.evaluation->check_ids(in.config.vocabulary);
+            named(deck, "train.evaluate", [&] { in.evaluation->check_ids(in.config.vocabulary); });
         }
         in.tokens_sha256 = io::sha256_of_file(in.tokens->path());
     }

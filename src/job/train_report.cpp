@@ -18,7 +18,8 @@ double median(std::vector<double> values) {
     }
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+    return values.size() % 2 == 1 ? *middle
+                                  : (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 template <class Of>
@@ -216,6 +217,17 @@ double train_flop_per_second(const TrainFacts& f) {
     return seconds > 0 ? 3 * forward / seconds : 0;
 }
 
+namespace {
+
+// What makes the same gathers and reductions weigh less.
+std::string more_tokens(const TrainFacts& f) {
+    return std::string("more tokens a pass (batch.tokens") +
+           (f.deck.sections().train.batch_documents > 0 ? ", train.batch_documents" : "") +
+           ") put more compute beside the same bytes";
+}
+
+} // namespace
+
 std::vector<std::string> train_advice(const TrainFacts& f) {
     std::vector<std::string> notes;
     const double run = training_seconds(f);
@@ -234,14 +246,21 @@ std::vector<std::string> train_advice(const TrainFacts& f) {
                             in_words(told.slot_bytes));
         } else if (slow) {
             notes.push_back(share(told.run.exposed_s) + " of the steps wait for " + told.direction +
-                            " gathers: more tokens a pass (batch.tokens) put more compute beside "
-                            "the same bytes");
+                            " gathers: " + more_tokens(f));
         }
     }
     const double exposed = mean_over(f.ranks, phase_exposed_reduce);
     if (run > 0 && exposed > 0.1 * run) {
-        notes.push_back(share(exposed) + " of the steps wait for reductions: more tokens a pass "
-                                         "(batch.tokens) put more compute beside the same bytes");
+        notes.push_back(share(exposed) + " of the steps wait for reductions: " + more_tokens(f));
+    }
+    const auto idle = std::count_if(f.ranks.begin(), f.ranks.end(),
+                                    [](const RankFigures& r) { return r.packs == 0; });
+    if (idle > 0 && !f.step_seconds.empty()) {
+        notes.push_back(std::to_string(idle) + " of " + std::to_string(f.ranks.size()) +
+                        " ranks had no documents in any step: " +
+                        (f.deck.sections().train.batch_documents > 0
+                             ? "a larger train.batch_documents gives all of them work"
+                             : "there are fewer packs than ranks"));
     }
     return notes;
 }

@@ -227,3 +227,35 @@ def test_weights_that_explode_end_the_job_and_leave_the_checkpoint_before(odd, r
     given_up = int(result.stderr.split("given up at step ")[1].split(":")[0])
     assert steps_in(tmp_path / "kept") == list(range(1, given_up - 2))
     assert np.isnan(result.read("/train/loss")[given_up - 3 : given_up]).all()
+
+
+@pytest.mark.parametrize("documents, applied", [([BAD, BAD], 0), ([GOOD, BAD], 1)])
+def test_a_run_whose_last_steps_were_not_applied_ends_with_1(
+    documents, applied, sick, run, tmp_path
+):
+    tokens = fixtures.write_tokens(tmp_path / "t.h5", documents)
+    asked = {"train.steps": 2, "train.batch_documents": 1, "checkpoint.directory": tmp_path / "kept"}
+    result = run(deck(sick(3), tokens) | asked, expect=1)
+    told = f"the run ends with {2 - applied} steps that were not applied"
+    assert result.stderr.count(told) == 1
+    assert result.attribute("complete", "/") == 1
+    # Weights that no step has changed are no checkpoint of training.
+    assert steps_in(tmp_path / "kept") == ([2] if applied else [])
+
+
+def test_a_config_of_absurdly_many_layers_is_refused_at_once(run, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(fixtures.llama_config(num_hidden_layers=100_000_000)))
+    tokens = fixtures.write_tokens(tmp_path / "t.h5", [GOOD])
+    asked = deck("", tokens) | {"model.config": config}
+    del asked["model.weights"]
+    result = run(asked, expect=2, timeout=20)
+    assert "model.config" in result.stderr and "100000000 layers" in result.stderr
+
+
+def test_ranks_without_documents_and_a_warm_up_that_never_ends_are_told(run, tmp_path):
+    tokens = fixtures.write_tokens(tmp_path / "t.h5", [GOOD, [1, 2]])
+    asked = {"train.batch_documents": 1, "train.steps": 2, "train.warmup_steps": 5}
+    result = run(deck(fixtures.bigram(tmp_path / "b.h5"), tokens) | asked, ranks=3)
+    assert "2 of 3 ranks had no documents in any step" in result.stdout
+    assert "train.warmup_steps = 5 is not less than train.steps = 2" in result.stdout
