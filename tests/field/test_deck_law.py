@@ -136,7 +136,7 @@ TRAINING_FAULTS = {
     "misspelt": ("steps = 2", "stpes = 2", ":8: unknown key train.stpes (did you mean train.steps"),
     "missing": ("steps = 2", "", ": train.steps is required and not given"),
     "out_of_range": ("steps = 2", "steps = 0", ":8: train.steps is out of range"),
-    "unit": ("steps = 2", "steps = 2 parsecs", ":8: train.steps takes a whole number, 1 or more"),
+    "unit": ("steps = 2", "steps = 2 parsecs", ":8: train.steps takes a whole number, 1 to 1000000000"),
     "wrong_section": ("steps = 2", "steps = 2\nkeep = 3", ":9: unknown key train.keep (wrong"),
     "no_model": ("weights = absent-weights.h5", "", ": train needs model.weights"),
     "two_models": (

@@ -93,11 +93,17 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("changes", SAME, ids=lambda c: "-".join(f"{k}={v}" for k, v in c.items()))
-@pytest.mark.parametrize("model, ranks", [("tied", 1), ("untied", 2), ("tied", 3)])
+# One rank gathers nothing: what moves weights is inert there.
+CASES = [
+    pytest.param(model, ranks, changes, id=f"{model}-{ranks}-" + "-".join(map(str, changes.values())))
+    for model, ranks in (("tied", 1), ("untied", 2), ("tied", 3))
+    for changes in SAME
+    if ranks > 1 or not any(key.startswith(("comm.", "fsdp.")) for key in changes)
+]
+
+
+@pytest.mark.parametrize("model, ranks, changes", CASES)
 def test_how_it_is_computed_changes_no_bit(model, ranks, changes, train):
-    if ranks == 1 and any(key.startswith(("comm.", "fsdp.")) for key in changes):
-        changes = changes | {"comm.transport": "auto"}
     base = MPI if ranks > 1 else {}
     assert state(train(model, ranks, base | changes)) == state(train(model, ranks, base))
 
