@@ -2,7 +2,6 @@
 // The inputs of one pass on their way to the device: host and device memory for the largest pack.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include <foregather/device/device.hpp>
@@ -41,13 +40,7 @@ private:
         device::Buffer<std::int32_t> device;
     };
     kernels::Ids send(const std::vector<std::int32_t>& from, const Both& to,
-                      device::Stream& stream) const {
-        const auto n = std::ssize(from);
-        std::copy(from.begin(), from.end(), to.host.view().begin());
-        device_->copy_in(base::View<const std::int32_t>(to.host.first(n)), to.device.first(n),
-                         stream);
-        return to.device.first(n);
-    }
+                      device::Stream& stream) const;
 
     device::Device* device_ = nullptr;
     Both ids_, positions_, offsets_, rows_, targets_;

@@ -17,6 +17,8 @@ STAGED = "src/schedule/staged_parts.cpp"
 SOURCE = "src/schedule/source.cpp"
 SCHEDULE = "src/schedule/schedule.cpp"
 LOOP = "src/job/pass_loop.cpp"
+PACK_BUFFERS = "src/job/pack_buffers.cpp"
+HOST_SIDE = (LOOP, PACK_BUFFERS)  # What is wrong there need not be a race of streams.
 GIVEN_BACK = "        staged_->given_back(gather_stream_);\n"
 BEGIN_GATHER = "    e.gather.begin->record(gather_stream_);\n"
 BEGIN_COMPUTE = "    e.compute.begin->record(compute);\n"
@@ -63,10 +65,10 @@ OTHERWISE = [
     Change("copies run three gathers ahead of two stages", STAGED,
            (("brought_ < taken_ + 2", "brought_ < taken_ + 3"),)),
     Change("a pass's inputs are freed behind its work", LOOP,
-           ((DONE, DONE + '    f.ids = {{device, 64, "ids"}, {device, 64, "ids"}};\n'),)),
+           ((DONE, DONE + '    f.upload = PackBuffers(device, 64, 64);\n'),)),
     Change("a pass's results are freed behind its work", LOOP,
            ((DONE, DONE + "    f.results = RowsOnHost();\n"),)),
-    Change("inputs are copied from memory that is not page-locked", LOOP,
+    Change("inputs are copied from memory that is not page-locked", PACK_BUFFERS,
            (("base::View<const std::int32_t>(to.host.first(n))",
              "base::View<const std::int32_t>(from)"),)),
     Change("kernels run on another stream than their inputs' copies", LOOP,
@@ -129,10 +131,10 @@ def test_what_orders_memory_or_time_is_missed(site, trial, tmp_path, table):
 
 @pytest.mark.parametrize("change", OTHERWISE, ids=lambda change: change.name)
 def test_memory_used_otherwise_is_noticed(change, trial, tmp_path, table):
-    told = trial(change, tmp_path, always=change.file != LOOP)
+    told = trial(change, tmp_path, always=change.file not in HOST_SIDE)
     table(told)
     assert told
-    if change.file != LOOP:
+    if change.file not in HOST_SIDE:
         assert "RACE" in told
 
 
