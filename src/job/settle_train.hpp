@@ -45,7 +45,6 @@ struct BatchesSeen {
 
 // On rank 0, when the run is over: all other keys, with what was measured.
 struct TrainSeen {
-    std::int64_t evaluated_tokens = 0;
     std::int64_t packs_of_a_batch = 0; // where train.batch_documents is 0
     base::Bytes activations;
     std::string loaded; // what of a checkpoint; "" if there was none

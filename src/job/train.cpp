@@ -177,7 +177,10 @@ void TrainRun::between_steps() {
     flush_if_due();
 }
 
+// What was told of the steps reaches the disk before a checkpoint that is ahead of it: by these
+// rows a later start knows the results as those of its own run.
 void TrainRun::save() {
+    flush();
     trainer_->compute().sync(); // the last update
     Checkpoints::Saved saved = checkpoints_->save(state_, state_.bad_steps > 0);
     progress_->say(save_line(saved));
@@ -192,9 +195,13 @@ void TrainRun::save() {
 // Rank 0's clock decides for all: flushing is collective.
 void TrainRun::flush_if_due() {
     const double now = static_cast<double>(backend_->device().now_ns()) * 1e-9;
-    if (control_.broadcast(now - last_flush_s_ > s_.output.flush_every_s ? 1 : 0) == 0) {
-        return;
+    if (control_.broadcast(now - last_flush_s_ > s_.output.flush_every_s ? 1 : 0) == 1) {
+        flush();
     }
+}
+
+void TrainRun::flush() {
+    const double now = static_cast<double>(backend_->device().now_ns()) * 1e-9;
     watch_->file_work(
         "flushing " + results_->part_path(), [&] { return results_->bytes_written(); },
         [&] { results_->flush(); });

@@ -157,7 +157,7 @@ base::Status TrainRun::close_ledger(const TrainFacts& facts, std::size_t spans_k
                                                : "no file was there"};
     settle_train_after(
         ledger_, facts, inputs_, seen, output,
-        {loop.evaluated_tokens, rule_.packs,
+        {rule_.packs,
          model::TrainableTransformer::activation_bytes(inputs_.config, training_limits(*work_)),
          from_.checkpoint ? began_with_ : "", batches_, trainer_->optimizer().latest()});
     return ledger_.close();

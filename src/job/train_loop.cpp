@@ -16,6 +16,10 @@ LearningRate learning_rate_of(const deck::TrainSection& t) {
     return {schedule, t.learning_rate, t.min_learning_rate, t.warmup_steps, t.steps};
 }
 
+// A segment's batches are looked through before it begins, and the ends of its steps are kept: that
+// must not grow with the run. Between two segments one gather is exposed.
+constexpr std::int64_t steps_of_a_segment = 1024;
+
 base::View<const std::int64_t> view(const std::vector<std::int64_t>& values) { return values; }
 
 // All items of a file as one batch.
@@ -67,8 +71,9 @@ bool TrainLoop::evaluates_after(std::int64_t step) const {
 }
 
 std::int64_t TrainLoop::next_stop() const {
+    const std::int64_t most = std::min(p_.sections.train.steps, state_.step + steps_of_a_segment);
     std::int64_t step = state_.step + 1;
-    while (step < p_.sections.train.steps && !evaluates_after(step)) {
+    while (step < most && !evaluates_after(step)) {
         ++step;
     }
     return step;
@@ -275,7 +280,6 @@ void TrainLoop::evaluate() {
         p_.backend.device().copy_out(base::View<const double>(f.loss.view()), f.loss_on_host.view(),
                                      p_.compute);
         f.done->record(p_.compute);
-        figures_.evaluated_tokens += std::ssize(f.inputs.ids);
     }
     while (sums.fetched < sums.enqueued) {
         fetch_one();

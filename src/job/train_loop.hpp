@@ -47,7 +47,6 @@ struct LoopFigures {
     std::int64_t tokens = 0, targets = 0; // of this rank's packs
     double attended = 0;                  // over documents: length x (length + 1)
     std::int64_t longest_pack = 0;        // tokens
-    std::int64_t evaluated_tokens = 0;
     double run_s = 0;       // steps and evaluations, without what the caller did between them
     double wait_s = 0;      // the main thread waited for passes
     double step_wait_s = 0; // of it, for the sums that a step is decided by
@@ -106,7 +105,7 @@ private:
         double nll = 0;
         std::int64_t enqueued = 0, fetched = 0; // passes
     };
-    std::int64_t next_stop() const; // the step after which there is an evaluation, or the last
+    std::int64_t next_stop() const; // the last step of the segment that begins now
     void run_segment(std::int64_t last_step);
     void run_step(const Batch& batch);
     void evaluate();

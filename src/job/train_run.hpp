@@ -47,6 +47,7 @@ private:
     void between_steps();
     void save();
     void flush_if_due();
+    void flush();
 
     base::Status finish(const TrainLoop& loop);
     TrainFacts account(const TrainLoop& loop);

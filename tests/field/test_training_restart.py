@@ -6,6 +6,7 @@ Decides runs that ended between steps; those that were killed are test_training_
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import fixtures
 import h5py
 import numpy as np
 import pytest
+from faults import Job, until
 from run_foregather import ROOT, Foregather, Result
 from safetensors.numpy import load_file
 from said import refusal
@@ -244,3 +246,39 @@ def test_checkpoint_is_a_model_that_other_libraries_load(unbroken, tmp_path):
         assert np.array_equal(found[name], tensor), name
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["vocab_size"] == 50 and config["hidden_size"] == 12
+
+
+def test_starts_before_a_kill_are_known_after_it_however_rarely_results_are_flushed(
+    inputs_of_a_long_run, run, tmp_path
+):
+    kept = tmp_path / "kept"
+    asked = inputs_of_a_long_run | {"output.flush_every": 3600, "output.timeline": False}
+    asked |= {"checkpoint.directory": kept, "checkpoint.every": 300, "checkpoint.keep": 2}
+    asked |= {"train.steps": 50_000}
+    job = Job(tmp_path, asked, 1)
+    try:
+        job.all_there()
+        until(lambda: any(kept.glob("step-*.h5")), 30, "a checkpoint")
+        job.send(0, signal.SIGKILL)
+        job.end(15)
+    finally:
+        job.clear()
+    newest = max(int(path.stem[5:]) for path in kept.glob("step-*.h5"))
+    more = {"train.steps": newest + 1, "output.file": job.path}
+    result = run(asked | more)
+    assert result.table("/provenance/runs")["steps_before"].tolist() == [0, newest]
+
+
+def test_a_run_of_many_segments_takes_the_steps_of_any_other_cut(inputs_of_a_long_run, run):
+    asked = inputs_of_a_long_run | {"train.steps": 1030, "output.timeline": False}
+    one = run(asked, ranks=2)
+    other = run(asked | {"train.evaluate": asked["data.tokens"], "train.evaluate_every": 500}, 2)
+    assert one.read("/train/step").tolist() == list(range(1, 1031))
+    assert (one.read("/train/loss") == other.read("/train/loss")).all()
+
+
+@pytest.fixture
+def inputs_of_a_long_run(tmp_path) -> dict:
+    tokens = fixtures.write_tokens(tmp_path / "few.h5", [[0, 1], [1, 2, 3]])
+    weights = fixtures.bigram(tmp_path / "long.h5")
+    return deck(weights, tokens, train__learning_rate=1e-4, train__batch_documents=2)
