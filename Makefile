@@ -21,11 +21,11 @@ WORK       ?= run#        where `make run` puts weights, tokens and results
 # ---- detection ----------------------------------------------------------------------------------
 hdf5_cflags := $(shell pkg-config --cflags $(HDF5_MODULE) 2>/dev/null)
 hdf5_libs   := $(shell pkg-config --libs $(HDF5_MODULE) 2>/dev/null)
-# A CUDA backend is built with nvcc and the headers of cuBLASLt and NCCL; the libraries are opened at run time.
+# A CUDA backend is built with nvcc and the headers of cuBLASLt, NVTX and NCCL; the libraries are opened at run time.
 nvcc := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 cuda_include := $(patsubst %/bin/nvcc,%/include,$(realpath $(nvcc)))
 nccl_include := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /nccl.h,$(addsuffix /include,$(NCCL_HOME)) $(cuda_include) /usr/local/include /usr/include))))
-cuda_missing := $(strip $(if $(nvcc),,nvcc) $(if $(wildcard $(cuda_include)/cublasLt.h),,cublasLt.h) \
+cuda_missing := $(strip $(if $(nvcc),,nvcc) $(foreach h,cublasLt.h nvtx3/nvToolsExt.h,$(if $(wildcard $(cuda_include)/$(h)),,$(h))) \
                 $(if $(nccl_include),$(shell grep -q commName $(nccl_include)/nccl.h || echo 'nccl.h of NCCL 2.26 or later'),nccl.h))
 $(if $(filter auto 0 1,$(CUDA)),,$(error CUDA=$(CUDA): one of auto, 0, 1))
 # A folder that was named and is not there is a mistake, not a reason to look elsewhere.
@@ -41,8 +41,9 @@ cuda_told := $(if $(filter 1,$(cuda_built)),host and cuda backends for sm $(CUDA
 build := build/$(MODE)-$(backend_dir)
 opt_release := -O3 -g
 opt_debug   := -O0 -g
-opt_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined
-opt_tsan    := -O1 -g -fsanitize=thread
+# -g1: lines for their reports, in half of the time that variables take.
+opt_asan    := -O1 -g1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+opt_tsan    := -O1 -g1 -fsanitize=thread
 mode_flags  := $(opt_$(MODE))
 $(if $(mode_flags),,$(error MODE=$(MODE): one of release, debug, asan, tsan))
 CPPFLAGS += -Iinclude -I$(build) -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(hdf5_cflags))
@@ -78,6 +79,7 @@ support_src := $(wildcard tests/support/*.cpp)
 obj_of = $(patsubst %.cpp,$(build)/%.o,$(1))
 unit_tests := $(build)/unit_tests
 mpi_tests  := $(build)/mpi_tests
+room_tests := $(build)/unit_device $(build)/unit_io#  one room's alone, for tools under which all take too long
 self_tests := $(patsubst tests/self/%.cpp,$(build)/self_%,$(self_src))
 all_obj := $(lib_obj) $(cuda_obj) $(call obj_of,src/main.cpp $(unit_src) $(mpi_src) $(self_src) $(support_src))
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -86,7 +88,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 # ---- targets ------------------------------------------------------------------------------------
 .DEFAULT_GOAL := all
 test_env = BUILD="$(build)" VENV="$(VENV)" MPIRUN="$(MPIRUN)"
-.PHONY: all run run-deck train-tiny check check-unit check-mpi check-self check-golden check-tools check-emulated check-sanitized check-link emulated-programs lint bench deps install clean help FORCE
+.PHONY: all run run-deck demo-link train-tiny check check-unit check-mpi check-self check-golden check-tools check-emulated check-sanitized check-asan check-tsan check-valgrind fuzz check-link check-slurm emulated-programs asan-programs tsan-programs lint bench deps install clean help FORCE
 .DELETE_ON_ERROR:
 
 all: foregather ## build the program (./foregather)
@@ -95,7 +97,8 @@ foregather: $(program)
 	@echo "foregather: $(cuda_told), MODE=$(MODE)"
 
 $(program): $(build)/src/main.o $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS)
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS)
 $(archive): $(lib_obj)
 	@rm -f $@ && ar rcs $@ $^
 # Tests compute nothing heavy: not optimized, GoogleTest's headers compiled once, they build fast.
@@ -118,15 +121,23 @@ $(build)/%.o: %.cu $(build)/flags
 	@echo "  NVCC $<"
 	@$(nvcc) $(NVCCFLAGS) -Iinclude -Isrc/kernels/cuda/native -MMD -MP -c $< -o $@
 $(unit_tests): $(call obj_of,$(unit_src)) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest -lgtest_main
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest -lgtest_main
+.SECONDEXPANSION:
+$(room_tests): $(build)/unit_%: $$(call obj_of,$$(wildcard tests/unit/$$*/*.cpp)) $(lib)
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest -lgtest_main
 $(mpi_tests): $(call obj_of,$(mpi_src) $(support_src)) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
 $(build)/self_%: $(build)/tests/self/%.o $(call obj_of,$(support_src)) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS) -lgtest
 
 include tests/cuda_emulation/rules.mk
 include tests/device/rules.mk
 include tests/bench/rules.mk
+include tests/fuzz/rules.mk
 
 # Flags, compiler and git revision are compiled in; objects are rebuilt when they differ.
 flags_text = $(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter 1,$(cuda_built)),$(nvcc) $(NVCCFLAGS) $(cuda_cppflags))
@@ -152,6 +163,10 @@ submake = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shel
 run: deps ## score SmolLM2-135M on 2 ranks, then show the prefetch at depths 0 and 1
 	@$(submake) all
 	@tools/run_demo "$(MPIRUN)" "$(VENV)" "$(WORK)" "$(NP)"
+demo-link: ## two hosts on this machine over a link, at depths 0 and 1, as one picture (as root)
+	@tools/demo_link --probe
+	@$(submake) deps && $(submake) all
+	@tools/demo_link "$(MPIRUN)" "$(VENV)" "$(WORK)"
 train-tiny: deps ## train a small Llama from nothing on NP= ranks, in about two minutes
 	@$(submake) all
 	@tools/tiny_inputs "$(VENV)" "$(WORK)/tiny-train.h5" "$(WORK)/tiny-held-out.h5"
@@ -182,22 +197,47 @@ check-emulated: deps ## the CUDA backend on doubles of CUDA, NCCL and cuBLASLt: 
 	@$(submake) all $(if $(cuda_missing),,emulated-programs)
 	@$(test_env) CUDA_MISSING="$(cuda_missing)" tests/run.sh emulated
 check-sanitized: deps ## kernels, device and some golden models of check-emulated, under the address sanitizer
-	@$(if $(cuda_missing),,$(submake) MODE=asan emulated-programs)
-	@$(test_env) BUILD=build/asan-$(backend_dir) CUDA_MISSING="$(cuda_missing)" tests/run.sh sanitized
+	@$(if $(cuda_missing),,$(submake) CUDA=0 MODE=asan emulated-programs)
+	@$(test_env) BUILD=build/asan-host CUDA_MISSING="$(cuda_missing)" tests/run.sh sanitized
+asan-programs: $(program) $(unit_tests) $(mpi_tests) $(fuzz_tests)
+tsan-programs: $(program) $(build)/unit_device $(mpi_tests)
+check-asan: deps ## host tests, runs and changed inputs (MUTATIONS=300 of each kind) under the address sanitizer
+	@$(submake) CUDA=0 MODE=asan asan-programs
+	@$(test_env) BUILD=build/asan-host tests/run.sh asan
+check-tsan: deps ## host streams, transports and runs under the thread sanitizer
+	@$(submake) CUDA=0 MODE=tsan tsan-programs
+	@$(test_env) BUILD=build/tsan-host tests/run.sh tsan
+check-valgrind: export ALSO = $(if $(filter 0,$(shell id -u)),valgrind)
+check-valgrind: deps ## unit tests of files under valgrind
+	@$(submake) $(build)/unit_io
+	@$(test_env) tests/run.sh valgrind
+fuzz: deps ## MUTATIONS=5000 changed decks, token files and weights files, SEED=1, under the address sanitizer
+	@$(submake) CUDA=0 MODE=asan build/asan-host/foregather build/asan-host/fuzz_tests
+	@$(test_env) MUTATIONS="$(or $(MUTATIONS),5000)" BUILD=build/asan-host tests/run.sh fuzz
 check-link: deps ## two hosts over a slow link, on this machine (as root)
 	@$(submake) all
 	@$(test_env) tests/run.sh link
+check-slurm: export ALSO = $(if $(filter 0,$(shell id -u)),slurm)
+check-slurm: deps ## the scripts of jobs/ under a Slurm of this machine's own (as root)
+	@$(submake) all
+	@$(test_env) tests/run.sh slurm
 bench: deps ## speed, memory, load and the prefetch's worth on this machine (no peers)
 	@$(submake) all
 	@tools/demo_inputs "$(VENV)" "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5"
 	@"$(VENV)/bin/python" tools/bench "$(WORK)/smollm2-135m.h5" "$(WORK)/licences.h5" --ranks "$(NP)"
-	@$(submake) $(backward_bench) && $(backward_bench)
+	@$(submake) $(backward_bench) $(timeline_cost) && $(backward_bench)
+	@$(MPIRUN) --oversubscribe --bind-to none -n $(NP) $(timeline_cost)
 lint: ## format, rooms, pairs, headers alone, sizes
 	@CUDA_MISSING="$(cuda_missing)" tools/lint "$(MPICXX) $(CPPFLAGS) $(if $(cuda_missing),,$(cuda_cppflags)) $(CXXFLAGS)"
 deps: ## install what is missing: Debian packages, Python packages into VENV
 	@MPICXX="$(MPICXX)" MPIRUN="$(MPIRUN)" HDF5_MODULE="$(HDF5_MODULE)" tools/install_deps "$(PYTHON)" "$(VENV)"
-install: all ## copy the program to PREFIX/bin
-	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/foregather
+share := $(DESTDIR)$(PREFIX)/share
+install: all ## copy program, tools, decks, batch scripts and manual page below PREFIX
+	install -D -m 755 $(program) "$(DESTDIR)$(PREFIX)/bin/foregather"
+	install -d "$(share)/foregather" "$(share)/man/man1"
+	tar c --exclude __pycache__ --exclude peers tools inputs jobs README.md LICENSE | tar x --no-same-owner -C "$(share)/foregather"
+	ln -sf ../../bin/foregather "$(share)/foregather/foregather"
+	tools/man_page $(program) > "$(share)/man/man1/foregather.1"
 clean: ## remove build products
 	rm -rf build foregather
 help: ## this list

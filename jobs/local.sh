@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs a deck on this machine: jobs/local.sh [DECK [RANKS [--section.key=value ...]]]
-# It decides how ranks are started; what they do is the deck's.
+# It decides how ranks are started; what they do is the deck's. A deck is looked for here first, then in the
+# project's folder; paths in it are seen from there.
 set -eu
+deck=${1:-inputs/score-smollm2.deck}
+[ ! -e "$deck" ] || deck=$(realpath -- "$deck")
 cd "$(dirname "$0")/.."
 
-deck=${1:-inputs/score-smollm2.deck}
 ranks=${2:-2}
 shift $(($# < 2 ? $# : 2))
 

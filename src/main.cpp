@@ -16,6 +16,7 @@
 #include <foregather/job/job.hpp>
 #include <foregather/mesh/control.hpp>
 #include <foregather/mesh/session.hpp>
+#include <foregather/mesh/stop.hpp>
 
 namespace {
 
@@ -34,6 +35,28 @@ std::string read_deck(const std::string& path) {
                  ": the deck cannot be read; is it a file, and the path right, seen from here?");
 }
 
+// The machine file that a deck names, if it names one and is a deck at all: what is wrong with it
+// is told by whoever parses it with the file.
+std::optional<deck::MachineFile> read_machine(const std::string& text,
+                                              const deck::CommandLine& line) {
+    std::string path, place;
+    try {
+        const deck::Deck deck = deck::Deck::parse(text, line.deck_path, line.overrides);
+        path = deck.sections().job.name == "plan" ? deck.sections().plan.machine : "";
+        place = path.empty() ? "" : deck.where("plan.machine");
+    } catch (const base::Error&) {
+        return std::nullopt;
+    }
+    if (path.empty()) {
+        return std::nullopt;
+    }
+    try {
+        return deck::MachineFile{path, read_deck(path)};
+    } catch (const base::Error& error) {
+        base::refuse(place + ": " + error.what());
+    }
+}
+
 // Rank 0 reads the deck and its environment; every rank parses the same text, so decides alike.
 deck::Deck parse_together(const deck::CommandLine& line, const mesh::Control& control) {
     nlohmann::json parcel;
@@ -41,8 +64,10 @@ deck::Deck parse_together(const deck::CommandLine& line, const mesh::Control& co
     if (control.first()) {
         try {
             const std::string text = read_deck(line.deck_path);
+            const auto machine = read_machine(text, line).value_or(deck::MachineFile{});
             parcel = {nlohmann::json::binary({text.begin(), text.end()}),
-                      deck::variables_of(text, line.overrides)};
+                      deck::variables_of(text, line.overrides), machine.name,
+                      nlohmann::json::binary({machine.text.begin(), machine.text.end()})};
         } catch (const base::Error& error) {
             refusal = error.what();
         }
@@ -55,9 +80,14 @@ deck::Deck parse_together(const deck::CommandLine& line, const mesh::Control& co
     const std::string bytes = control.broadcast(std::string(packed.begin(), packed.end()));
     parcel = nlohmann::json::from_cbor(bytes);
     const auto& text = parcel[0].get_binary();
+    const auto& beneath = parcel[3].get_binary();
+    std::optional<deck::MachineFile> machine;
+    if (const auto name = parcel[2].get<std::string>(); !name.empty()) {
+        machine = {name, {beneath.begin(), beneath.end()}};
+    }
     try {
         return deck::Deck::parse({text.begin(), text.end()}, line.deck_path, line.overrides,
-                                 parcel[1].get<deck::Variables>());
+                                 parcel[1].get<deck::Variables>(), machine);
     } catch (const base::Error& error) {
         throw mesh::AgreedError(error.status(), error.what());
     }
@@ -80,6 +110,7 @@ void say_once(const std::string& text) {
 int run(int argc, char** argv, const deck::CommandLine& line) {
     job::Start start{line.deck_path, {argv, argv + argc}, "", 0, std::chrono::steady_clock::now()};
     start.started_unix_s = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    mesh::StopSignals signals; // noted from here on: starting may take long
     std::optional<mesh::Session> session;
     try {
         session.emplace(&argc, &argv);
@@ -89,7 +120,16 @@ int run(int argc, char** argv, const deck::CommandLine& line) {
     start.launcher_warning = session->warning();
     const mesh::Control control(MPI_COMM_WORLD);
     try {
-        return static_cast<int>(job::run(parse_together(line, control), start));
+        if (line.mode == deck::CommandLine::Mode::self_test) {
+            signals.give_up();
+            return static_cast<int>(job::self_test(start));
+        }
+        const deck::Deck deck = parse_together(line, control);
+        session->end_within(deck.sections().comm.timeout_s);
+        if (!job::stops_in_order(deck)) {
+            signals.give_up();
+        }
+        return static_cast<int>(job::run(deck, start));
     } catch (const mesh::AgreedError& error) {
         const int status = control.first() ? tell(error) : static_cast<int>(error.status());
         if (control.max(job::can_finalize() ? 0 : 1) == 1) { // no rank could end in order
@@ -115,10 +155,13 @@ int dispatch(int argc, char** argv) {
         deck::parse_command_line({argv + 1, static_cast<std::size_t>(argc - 1)});
     switch (line.mode) {
     case deck::CommandLine::Mode::run:
+    case deck::CommandLine::Mode::self_test:
         return run(argc, argv, line);
     case deck::CommandLine::Mode::check: {
+        const std::string text = read_deck(line.deck_path);
         const auto parsed =
-            deck::Deck::parse(read_deck(line.deck_path), line.deck_path, line.overrides);
+            deck::Deck::parse(text, line.deck_path, line.overrides,
+                              deck::variables_of(text, line.overrides), read_machine(text, line));
         say_once(job::check(parsed, line.deck_path, line.ranks, line.ranks_per_node));
         return 0;
     }

@@ -2,9 +2,6 @@
 // The CUDA set: one GPU of this rank's own, kernels on it, NCCL between GPUs.
 #include "cuda.hpp"
 
-#include <cstdlib>
-#include <cstring>
-
 #include <foregather/base/error.hpp>
 #include <foregather/comm/nccl_communicator.hpp>
 #include <foregather/device/cuda_device.hpp>
@@ -54,14 +51,8 @@ private:
 
 std::vector<std::string> environment_overrides(const deck::DeviceSection& section, bool gathers) {
     std::vector<std::string> told = kernels::cuda_product_overrides(section.tf32);
-    if (const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
-        value != nullptr && std::strcmp(value, "0") != 0) {
-        told.push_back(std::string("CUDA_LAUNCH_BLOCKING=") + value +
-                       " makes every launch wait for its end: nothing overlaps, and "
-                       "fsdp.forward_prefetch is defeated");
-    }
     if (gathers) {
-        for (std::string& text : comm::nccl_overrides()) {
+        for (std::string& text : comm::nccl_override_files()) {
             told.push_back(std::move(text));
         }
     }
@@ -103,14 +94,7 @@ CudaVersions cuda_built_with() {
             comm::nccl_built_with()};
 }
 
-Needs cuda_needs() {
-    // Parts and slots of whole pages, so that either arena can become one symmetric window.
-    return {.arena_alignment = {4096},
-            .row_multiple = kernels::cuda_row_multiple(),
-            .scratch = kernels::cuda_scratch_bytes(),
-            .host_memory = false,
-            .memory = device::gpu_memory()};
-}
+base::Bytes cuda_memory() { return device::gpu_memory(); }
 
 FoundGpu find_gpu(int local_rank) {
     const device::VisibleGpus visible = device::visible_gpus();

@@ -11,8 +11,8 @@ namespace foregather::backend {
 
 bool cuda_built();
 
-// What a rank on a GPU needs beside weights and activations; arenas begin at whole pages.
-Needs cuda_needs();
+// Of a rank's GPU; 0: unknown.
+base::Bytes cuda_memory();
 
 // Has this process a GPU to compute on, if it is the local_rank-th of its node? If not, why_not.
 struct FoundGpu {

@@ -10,7 +10,7 @@ bool cuda_built() { return false; }
 
 CudaVersions cuda_built_with() { return {"not built in", "not built in"}; }
 
-Needs cuda_needs() { return {}; }
+base::Bytes cuda_memory() { return {}; }
 
 FoundGpu find_gpu(int /*local_rank*/) { return {-1, "", "this build has no CUDA backend"}; }
 

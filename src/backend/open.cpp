@@ -10,6 +10,7 @@
 #include <foregather/comm/mpi_communicator.hpp>
 #include <foregather/device/host_device.hpp>
 #include <foregather/device/host_stream.hpp>
+#include <foregather/kernels/cuda_kernels.hpp>
 #include <foregather/kernels/host_kernels.hpp>
 
 #include "cuda.hpp"
@@ -90,6 +91,7 @@ void look_at_variables(const ChosenProducts& products, Backend& backend) {
     const bool onednn = products.choice.library == "onednn";
     for (const auto& [variable, reads] :
          {std::pair{"OPENBLAS_CORETYPE", products.choice.library == "openblas"},
+          std::pair{"BLIS_ARCH_TYPE", products.choice.library == "blis"},
           std::pair{"ONEDNN_MAX_CPU_ISA", onednn}, std::pair{"DNNL_MAX_CPU_ISA", onednn}}) {
         if (is_set(variable) && reads) {
             backend.overrides.push_back(std::string(variable) + " = " + std::getenv(variable) +
@@ -169,8 +171,29 @@ int compute_threads(int asked, int node_cores, int ranks_on_node) {
     return asked > 0 ? asked : std::max(1, node_cores / std::max(1, ranks_on_node));
 }
 
+namespace {
+
+Needs needs_with(const std::string& kind, int threads, base::Bytes memory) {
+    if (kind != "cuda") {
+        return {.scratch = threads * kernels::host_scratch_bytes};
+    }
+    // Parts and slots of whole pages, so that either arena can become one symmetric window.
+    return {.arena_alignment = {4096},
+            .row_multiple = kernels::cuda_row_multiple,
+            .scratch = kernels::cuda_scratch_bytes,
+            .host_memory = false,
+            .memory = memory};
+}
+
+} // namespace
+
 Needs needs_of(const std::string& kind, int threads) {
-    return kind == "cuda" ? cuda_needs() : Needs{.scratch = threads * kernels::host_scratch_bytes};
+    return needs_with(kind, threads, kind == "cuda" ? cuda_memory() : base::Bytes{});
+}
+
+Needs needs_of(Backend& backend) {
+    const device::Facts facts = backend.device().facts();
+    return needs_with(backend.kind(), facts.threads, facts.memory);
 }
 
 std::string built() { return cuda_built() ? "host, cuda" : "host"; }
@@ -215,7 +238,7 @@ std::unique_ptr<Backend> open(const deck::DeviceSection& section, const std::str
         backend->notes.push_back(note);
     }
     require_one_product(*backend, control);
-    const Needs needs = needs_of(backend->kind(), 1);
+    const Needs needs = needs_of(*backend);
     if (backend->kernels().row_multiple() != needs.row_multiple ||
         backend->device().host_memory() != needs.host_memory) {
         base::fail("the " + backend->kind() + " backend is not what its memory is planned for");

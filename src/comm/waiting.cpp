@@ -6,11 +6,24 @@
 #include <cstdio>
 #include <thread>
 
+#include <foregather/mesh/at_work.hpp>
 #include <foregather/mesh/session.hpp>
 
 namespace foregather::comm {
 
 using namespace std::chrono_literals;
+
+namespace {
+
+// " (step 7, reduce stream)": what this process has in hand, and where `what` runs.
+std::string whereabouts(const std::string& what) {
+    const auto is = [&](const char* kind) { return what.find(kind) != std::string::npos; };
+    const char* stream = is("gather of ") ? "gather" : is("reduction of ") ? "reduce" : "compute";
+    const std::string work = mesh::AtWork::of_process();
+    return " (" + work + (work.empty() ? "" : ", ") + stream + " stream)";
+}
+
+} // namespace
 
 bool wait_until(const std::function<bool()>& done, Clock::time_point begin, double timeout_s,
                 const std::function<void()>& waiting) {
@@ -37,12 +50,12 @@ bool wait_until(const std::function<bool()>& done, Clock::time_point begin, doub
 
 void give_up(const std::string& what, double timeout_s, const std::string& missing, bool speaks) {
     if (speaks) {
-        std::fprintf(stderr,
-                     "foregather: %s: the %s has taken longer than comm.timeout = %g s; %s. Look "
-                     "at %s, or raise comm.timeout if they are only slow.\n",
-                     own_name().c_str(), what.c_str(), timeout_s, missing.c_str(),
-                     missing.starts_with("all ranks") ? "the links between them"
-                                                      : "those ranks' hosts");
+        std::fprintf(
+            stderr,
+            "foregather: %s: the %s%s has taken longer than comm.timeout = %g s; %s. Look "
+            "at %s, or raise comm.timeout if they are only slow.\n",
+            own_name().c_str(), what.c_str(), whereabouts(what).c_str(), timeout_s, missing.c_str(),
+            missing.starts_with("all ranks") ? "the links between them" : "those ranks' hosts");
     } else {
         std::this_thread::sleep_for(5s);
     }

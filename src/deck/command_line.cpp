@@ -27,10 +27,11 @@ struct Flag {
     std::optional<Mode> mode{}; // nullopt: takes a number
 };
 
-constexpr std::array<Flag, 6> flags{{{"--check", Mode::check},
+constexpr std::array<Flag, 7> flags{{{"--check", Mode::check},
                                      {"--template", Mode::templ},
                                      {"--help", Mode::help},
                                      {"--version", Mode::version},
+                                     {"--self-test", Mode::self_test},
                                      {"--ranks", std::nullopt},
                                      {"--ranks-per-node", std::nullopt}}};
 
@@ -128,11 +129,12 @@ private:
     // Each mode takes one plain word at most.
     void place_words() {
         std::string unused;
-        std::string& target = result_.mode == Mode::help      ? result_.help_topic
-                              : result_.mode == Mode::templ   ? result_.template_job
-                              : result_.mode == Mode::version ? unused
-                                                              : result_.deck_path;
-        const std::size_t taken = result_.mode == Mode::version ? 0 : 1;
+        const bool wordless = result_.mode == Mode::version || result_.mode == Mode::self_test;
+        std::string& target = result_.mode == Mode::help    ? result_.help_topic
+                              : result_.mode == Mode::templ ? result_.template_job
+                              : wordless                    ? unused
+                                                            : result_.deck_path;
+        const std::size_t taken = wordless ? 0 : 1;
         if (!words_.empty() && taken == 1) {
             target = words_.front();
         }

@@ -5,74 +5,23 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <span>
-#include <system_error>
 
 #include "nearest.hpp"
+#include "numbers.hpp"
+#include "sourced.hpp"
 #include "text.hpp"
 
 namespace foregather::deck {
 
 namespace {
 
-// A unit and what one of it is in bytes, seconds or bytes per second.
-template <class Number>
-struct Unit {
-    std::string_view name;
-    Number factor;
-};
-
 constexpr std::array<Unit<std::int64_t>, 3> size_units{
     {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}};
 constexpr std::array<Unit<double>, 3> time_units{{{"h", 3600}, {"min", 60}, {"s", 1}}};
 constexpr std::array<Unit<double>, 4> rate_units{
     {{"GB/s", 1e9}, {"Gb/s", 1.25e8}, {"MB/s", 1e6}, {"Mb/s", 1.25e5}}};
-
-// A number at the head of a value, and the unit after it.
-template <class Number>
-struct Measure {
-    Number number;
-    std::string_view unit;
-};
-
-enum class Fault { none, not_a_number, out_of_range };
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// A digit must come first: from_chars alone would take "inf" and "nan".
-template <class Number>
-Fault split(std::string_view value, Measure<Number>& measure) {
-    const bool negative = value.starts_with('-');
-    if (value.size() <= (negative ? 1u : 0u) || !is_digit(value[negative ? 1 : 0])) {
-        return Fault::not_a_number;
-    }
-    const char* end = value.data() + value.size();
-    const auto [rest, error] = std::from_chars(value.data(), end, measure.number);
-    measure.unit = trimmed({rest, static_cast<std::size_t>(end - rest)});
-    if (error == std::errc::result_out_of_range) {
-        return Fault::out_of_range;
-    }
-    return negative && measure.number == 0 ? Fault::not_a_number : Fault::none;
-}
-
-// What one of `unit` is; nullopt if it is not in the list.
-template <class Number>
-std::optional<Number> factor_of(std::span<const Unit<Number>> units, std::string_view unit) {
-    for (const Unit<Number>& known : units) {
-        if (known.name == unit) {
-            return known.factor;
-        }
-    }
-    return std::nullopt;
-}
-
-std::string exact(double number) {
-    std::array<char, 32> buffer{};
-    const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
-    return {buffer.data(), end};
-}
 
 std::string takes(const Rule& rule, const std::string& value) {
     return "takes " + described(rule) + ", not " + quoted(value);
@@ -105,6 +54,9 @@ Clean clean_text(const Rule& rule, const std::string& value) {
 }
 
 Clean clean_whole(const Rule& rule, const std::string& value) {
+    if (rule.kind == Kind::whole && !rule.choices.empty() && value == rule.choices) {
+        return {std::to_string(automatic), ""};
+    }
     Measure<std::int64_t> measure{};
     Fault fault = split(value, measure);
     std::int64_t factor = 1;
@@ -154,6 +106,29 @@ Clean clean_real(const Rule& rule, const std::string& value) {
     return {exact(number), ""};
 }
 
+// What is wrong with an entry is told of the list: the entry is in quotes.
+Clean clean_list(const Rule& rule, const std::string& value) {
+    const Rule one = rule.kind == Kind::wholes ? whole(rule.low, rule.high) : one_of(rule.choices);
+    std::vector<std::string> kept;
+    for (const std::string& entry : entries_of(value)) {
+        const Clean clean =
+            rule.kind == Kind::wholes ? clean_whole(one, entry) : clean_choice(one, entry);
+        if (!clean.refusal.empty()) {
+            const bool range = clean.refusal.starts_with("is out of range");
+            return {"", std::string(range ? "is out of range: it " : "") + takes(rule, entry)};
+        }
+        if (std::find(kept.begin(), kept.end(), clean.canonical) != kept.end()) {
+            return {"", "has " + quoted(entry) + " twice"};
+        }
+        kept.push_back(clean.canonical);
+    }
+    if (kept.size() > most_entries) {
+        return {"", "has " + std::to_string(kept.size()) + " entries; it takes at most " +
+                        std::to_string(most_entries)};
+    }
+    return {joined(kept, ","), ""};
+}
+
 // "auto, host or cuda"
 std::string listed(const std::vector<std::string>& choices) {
     const std::vector<std::string> first(choices.begin(), choices.end() - 1);
@@ -172,6 +147,11 @@ Clean cleaned(const Rule& rule, const std::string& value) {
     case Kind::text:
     case Kind::path:
         return clean_text(rule, value);
+    case Kind::wholes:
+    case Kind::words:
+        return clean_list(rule, value);
+    case Kind::sourced:
+        return cleaned_sourced(rule, value);
     default:
         break;
     }
@@ -203,9 +183,16 @@ std::string described(const Rule& rule) {
         return (rule.choices.empty() ? "" : joined(words_of(rule.choices), ", ") + " or ") +
                "a path of at most " + std::to_string(rule.high) + " bytes";
     case Kind::whole:
-        return "a whole number, " + range_of(rule);
+        return (rule.choices.empty() ? "" : std::string(rule.choices) + " or ") +
+               "a whole number, " + range_of(rule);
+    case Kind::wholes:
+        return "whole numbers, " + range_of(rule) + ", commas between";
+    case Kind::words:
+        return "a list of " + joined(words_of(rule.choices), ", ") + ", commas between";
     case Kind::size:
         return "a size in whole bytes, KiB, MiB or GiB, " + range_of(rule) + " bytes";
+    case Kind::sourced:
+        return described_sourced(rule);
     case Kind::real:
         return "a number, " + exact(rule.real_low) + " to " + exact(rule.real_high);
     case Kind::time:
@@ -225,7 +212,18 @@ std::string written(const Rule& rule, Field field) {
         return **truth ? "true" : "false";
     }
     if (auto* const* number = std::get_if<int*>(&field)) {
-        return std::to_string(**number);
+        return **number == automatic && !rule.choices.empty() ? std::string(rule.choices)
+                                                              : std::to_string(**number);
+    }
+    if (auto* const* numbers = std::get_if<std::vector<std::int64_t>*>(&field)) {
+        std::vector<std::string> entries;
+        for (const std::int64_t number : **numbers) {
+            entries.push_back(std::to_string(number));
+        }
+        return joined(entries, ", ");
+    }
+    if (auto* const* words = std::get_if<std::vector<std::string>*>(&field)) {
+        return joined(**words, ", ");
     }
     if (auto* const* number = std::get_if<std::int64_t*>(&field)) {
         return std::to_string(**number);
@@ -238,6 +236,9 @@ std::string written(const Rule& rule, Field field) {
             }
         }
         return std::to_string(count);
+    }
+    if (rule.kind == Kind::sourced) {
+        return ""; // none has a default
     }
     const double number = *std::get<double*>(field);
     if (rule.kind == Kind::rate) {

@@ -61,27 +61,54 @@ public:
         return given;
     }
 
+    // The same of a machine file, which holds one section.
+    Given match_machine(Reading reading) {
+        for (const SectionLine& section : reading.sections) {
+            if (section.name != "machine") {
+                complain(section.line, section.place,
+                         "a machine file holds " + bracketed("machine") + " alone, not " +
+                             bracketed(printable(section.name)));
+            }
+        }
+        std::erase_if(reading.entries, [](const Entry& e) {
+            return e.section && !e.section->empty() && *e.section != "machine";
+        });
+        reading.sections.clear();
+        return match(std::move(reading));
+    }
+
     // The value of one key, put into `canonical` if it is given and good.
-    Setting settle(const KeyInfo& info, const Given& deck, const Given& command_line,
+    // sources: those that win last.
+    Setting settle(const KeyInfo& info,
+                   const std::vector<std::pair<const char*, const Given*>>& sources,
                    const Variables& variables) {
-        const auto in_deck = deck.find(info.key);
-        const auto on_line = command_line.find(info.key);
-        const bool overridden = on_line != command_line.end();
-        if (!overridden && in_deck == deck.end()) {
-            return {info.key, info.default_text, info.default_text,  "default",
+        const Entry* found = nullptr;
+        const char* origin = "default";
+        for (const auto& [name, given] : sources) {
+            const auto at = given->find(info.key);
+            // An empty quantity is one that is not given: a template leaves all of them so.
+            const bool empty = at != given->end() && at->second.value.empty() &&
+                               find_row(info.key)->rule.kind == Kind::sourced;
+            if (at != given->end() && !empty) {
+                found = &at->second;
+                origin = name;
+            }
+        }
+        if (found == nullptr) {
+            return {info.key, info.default_text, info.default_text,  origin,
                     "",       info.default_text, plain_default(info)};
         }
-        const Entry& entry = overridden ? on_line->second : in_deck->second;
+        const Entry& entry = *found;
         lines_[info.key] = entry.line;
         const std::string expanded_value = checked(info.key, entry, variables);
         const auto plain = canonical_.find(info.key);
         return {info.key,
                 entry.value,
                 info.default_text,
-                overridden ? "command line" : "deck",
+                origin,
                 entry.place,
                 expanded_value,
-                plain == canonical_.end() ? "" : plain->second};
+                plain == canonical_.end() ? "" : in_plain_form(info.key, plain->second)};
     }
 
     // A key that the job cannot do without, and that was not given, or as an empty text.
@@ -127,6 +154,14 @@ public:
     const std::map<std::string, std::string>& canonical() const { return canonical_; }
 
 private:
+    // A number that stands for a word is that word.
+    static std::string in_plain_form(const std::string& key, const std::string& canonical) {
+        const Rule& rule = find_row(key)->rule;
+        const bool word = rule.kind == Kind::whole && !rule.choices.empty() &&
+                          canonical == std::to_string(automatic);
+        return word ? std::string(rule.choices) : canonical;
+    }
+
     static std::string plain_default(const KeyInfo& info) {
         return info.required_by.empty()
                    ? cleaned(find_row(info.key)->rule, info.default_text).canonical
@@ -187,14 +222,19 @@ Deck Deck::parse(const std::string& text, const std::string& deck_name,
 }
 
 Deck Deck::parse(const std::string& text, const std::string& deck_name,
-                 const std::vector<std::string>& overrides, const Variables& variables) {
+                 const std::vector<std::string>& overrides, const Variables& variables,
+                 const std::optional<MachineFile>& machine) {
     Parser parser;
     const Given in_deck = parser.match(read_deck(text, deck_name));
     const Given on_line = parser.match(read_overrides(overrides));
+    const Given beneath =
+        machine ? parser.match_machine(read_deck(machine->text, machine->name)) : Given();
+    const std::vector<std::pair<const char*, const Given*>> sources = {
+        {"machine file", &beneath}, {"deck", &in_deck}, {"command line", &on_line}};
     Deck deck;
     deck.text_ = text;
     for (const KeyInfo& info : known_keys()) {
-        deck.settings_.push_back(parser.settle(info, in_deck, on_line, variables));
+        deck.settings_.push_back(parser.settle(info, sources, variables));
         if (needs(deck.settings_.front().plain, info)) { // job.name is the first key
             parser.require(info, deck.settings_.back(), deck_name);
         }
@@ -208,7 +248,7 @@ Deck Deck::parse(const std::string& text, const std::string& deck_name,
     return deck;
 }
 
-std::string Deck::effective_text() const {
+std::string Deck::effective_text(const std::map<std::string, std::string>& became) const {
     std::string result = "# Every key of the run and where its value came from; this deck can be "
                          "run again.\n";
     std::string_view section;
@@ -222,10 +262,11 @@ std::string Deck::effective_text() const {
             result += '\n';
             result += bracketed(section) + "\n";
         }
-        result += std::string(row.name()) + " =" + (setting.expanded.empty() ? "" : " ") +
-                  setting.expanded + "  # " +
+        const auto now = became.find(setting.key);
+        const std::string& value = now == became.end() ? setting.expanded : now->second;
+        result += std::string(row.name()) + " =" + (value.empty() ? "" : " ") + value + "  # " +
                   (setting.where.empty() ? setting.origin : setting.where) +
-                  (setting.expanded == setting.value ? "" : ", given as " + setting.value) + "\n";
+                  (value == setting.value ? "" : ", given as " + setting.value) + "\n";
     }
     return result;
 }

@@ -40,14 +40,18 @@ std::string overview() {
            "  DECK              run the job that the deck names\n"
            "  --check DECK      resolve and print the deck and the memory plan, for N ranks\n"
            "                    without starting them\n"
-           "  --template JOB    print a commented deck with every key of the job (" +
+           "  --template JOB    print a commented deck with every key of the job\n"
+           "                    (" +
            joined(all_jobs(), ", ") +
            ")\n"
            "  --help            this text; of a section or of a key where one is named\n"
            "  --version         version and what it was built with\n"
+           "  --self-test       try MPI, HDF5, products, kernels and a tiny job on the host, also\n"
+           "                    under mpirun; files only in a temporary folder (TMPDIR), removed\n"
            "\n"
            "Exit status, the same on every rank: 0 done; 1 failed while running; 2 refused before\n"
-           "any work; 3 ran, but something that the deck asked for was not honoured.\n"
+           "any work; 3 ran, but something that the deck asked for was not honoured; 75 stopped\n"
+           "early, by a signal or near its time limit: submit again to go on.\n"
            "\n"
            "A deck is text in UTF-8: [section] lines, and below them key = value lines. A # at "
            "the\n"
@@ -77,7 +81,8 @@ std::string usage_text() {
     return "usage: foregather DECK [--section.key=value ...]\n"
            "       foregather --check DECK [--ranks N] [--ranks-per-node M] "
            "[--section.key=value ...]\n"
-           "       foregather --template JOB | --help [section[.key]] | --version";
+           "       foregather --template JOB | --help [section[.key]] | --version | "
+           "--self-test";
 }
 
 std::string help_text(std::string_view topic) {

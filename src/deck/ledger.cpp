@@ -20,12 +20,22 @@ constexpr const char* unproved = "unproved";
 
 } // namespace
 
+namespace {
+
+// "job train", "jobs train, bench".
+std::string jobs_in_words(const std::string& jobs) {
+    const std::vector<std::string> words = words_of(jobs);
+    return (words.size() == 1 ? "job " : "jobs ") + joined(words, ", ");
+}
+
+} // namespace
+
 Ledger::Ledger(const Deck& deck) : strict_(deck.sections().job.strict) {
     for (const Setting& s : deck.settings()) {
         const KeyInfo& info = known_key(s.key);
         const bool own = info.serves(deck.sections().job.name);
         rows_.push_back({s.key, s.value, s.default_text, s.origin, own ? unproved : is_inert, "",
-                         own ? "" : "key of job " + info.jobs});
+                         own ? "" : "key of " + jobs_in_words(info.jobs)});
         places_.push_back(deck.where(s.key));
     }
 }
@@ -68,7 +78,8 @@ std::vector<std::string> Ledger::notes(std::string_view state) const {
     std::vector<std::string> lines;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
         const Row& row = rows_[i];
-        if (row.state != state || row.origin == "default") {
+        // A machine file serves many plans: what one of them does not need is no mistake.
+        if (row.state != state || row.origin == "default" || row.origin == "machine file") {
             continue;
         }
         const std::string became = row.observed.empty() ? "" : " to " + row.observed;

@@ -55,7 +55,7 @@ constexpr Row rows[] = {
      real(0, 1e9), "", "train", optional, Mark::identity,
      "Scale the gradient down to this norm, taken over all weights, if it is larger; 0: never."},
     {"train.accumulate", [](Sections& s) -> Field { return &s.train.accumulate; },
-     whole(1, most_int), "packs", "train", optional, Mark::identity,
+     whole(1, most_int), "packs", "train bench plan", optional, Mark::identity,
      "Packs of batch.tokens that each rank computes for one optimizer step. The run keeps the "
      "size of a step's batch that this gives at its first start, at any number of ranks."},
     {"train.batch_documents", [](Sections& s) -> Field { return &s.train.batch_documents; },
@@ -64,7 +64,7 @@ constexpr Row rows[] = {
      "that takes; 0: what fills batch.tokens x train.accumulate on all ranks. Set, it makes the "
      "batches, and so the losses, those of any number of ranks."},
     {"train.recompute", [](Sections& s) -> Field { return &s.train.recompute; },
-     one_of("layer none"), "", "train", optional, Mark::told,
+     one_of("layer none"), "", "train bench plan", optional, Mark::told,
      "layer: of forward only each layer's input is kept, and backward computes the rest of the "
      "layer again. none: all is kept. Changes memory and time, no bit."},
     {"train.seed", [](Sections& s) -> Field { return &s.train.seed; }, whole(0, most), "", "train",

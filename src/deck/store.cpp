@@ -7,7 +7,9 @@
 
 #include <foregather/base/error.hpp>
 
+#include "sourced.hpp"
 #include "table.hpp"
+#include "text.hpp"
 
 namespace foregather::deck {
 
@@ -22,10 +24,32 @@ const po::value_semantic* semantic(Field field) {
         return po::value<std::int64_t>()->notifier(
             [target](std::int64_t count) { *target = base::Bytes{count}; });
     }
+    if (auto* const* numbers = std::get_if<std::vector<std::int64_t>*>(&field)) {
+        std::vector<std::int64_t>* target = *numbers;
+        return po::value<std::string>()->notifier([target](const std::string& list) {
+            target->clear();
+            for (const std::string& entry : entries_of(list)) {
+                target->push_back(std::stoll(entry));
+            }
+        });
+    }
+    if (auto* const* words = std::get_if<std::vector<std::string>*>(&field)) {
+        std::vector<std::string>* target = *words;
+        return po::value<std::string>()->notifier(
+            [target](const std::string& list) { *target = entries_of(list); });
+    }
+    if (auto* const* sourced = std::get_if<Sourced*>(&field)) {
+        Sourced* target = *sourced;
+        return po::value<std::string>()->notifier(
+            [target](const std::string& plain) { *target = sourced_of(plain); });
+    }
     return std::visit(
         [](auto* member) -> const po::value_semantic* {
             using Value = std::remove_pointer_t<decltype(member)>;
-            if constexpr (std::is_same_v<Value, base::Bytes>) {
+            if constexpr (std::is_same_v<Value, base::Bytes> ||
+                          std::is_same_v<Value, std::vector<std::int64_t>> ||
+                          std::is_same_v<Value, std::vector<std::string>> ||
+                          std::is_same_v<Value, Sourced>) {
                 return nullptr; // returned above
             } else {
                 return po::value<Value>(member);

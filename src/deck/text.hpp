@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <foregather/base/printable.hpp>
+
 namespace foregather::deck {
 
 inline bool is_blank(char c) { return c == ' ' || c == '\t'; }
@@ -25,18 +27,17 @@ std::string joined(const std::vector<std::string>& parts, std::string_view betwe
 // The words of a text, blanks between.
 std::vector<std::string> words_of(std::string_view text);
 
-// Safe in a message of one line: control characters and broken UTF-8 as '?', cut after `most`
-// bytes.
-std::string printable(std::string_view text, std::size_t most = 80);
+// The entries of a list with commas between, blanks at their ends left out; none of an empty text.
+std::vector<std::string> entries_of(std::string_view list);
+
+using base::is_utf8;
+using base::printable;
 
 // printable(text) in double quotes.
 std::string quoted(std::string_view text);
 
 // "[name]"
 std::string bracketed(std::string_view name);
-
-// Well-formed UTF-8: no overlong form, no surrogate, nothing above U+10FFFF.
-bool is_utf8(std::string_view text);
 
 // Words wrapped to lines of at most `width` bytes, each begun by `indent`, each ended by a newline.
 std::string wrapped(std::string_view text, std::string_view indent, std::size_t width);

@@ -16,6 +16,7 @@
 #include <foregather/io/checkpoint_folder.hpp>
 
 #include "checkpoint_state.hpp"
+#include "checksums.hpp"
 #include "input_checks.hpp"
 #include "keep_open.hpp"
 #include "output_path.hpp"
@@ -58,9 +59,13 @@ void write_all(const File& file, const CheckpointContent& content) {
     write_attribute(root, "complete", std::int64_t{0});
     for (const Table& table : tables_of(content.state)) {
         write_table(file, table);
+        for (const Column& column : table.columns) {
+            seal(file, table.path + "/" + column.name);
+        }
     }
     for (const Text& text : texts_of(content)) {
         write_text(file, text);
+        seal(file, text.path);
     }
     const Type type = file_type(base::DType::f32);
     for (const TensorSet set : sets_of(content)) {
@@ -256,9 +261,12 @@ void CheckpointWriter::complete() {
 
 Checkpoint::Checkpoint(const std::string& path) : path_(path) {
     const WeightsFile weights(path);
-    const File file = open_input(path, "checkpoint");
-    state_ = read_state(file, path, weights.file_bytes());
-    if (!integer_attribute(file.handle(), "complete", path)) {
+    const InputFile& input = weights.input();
+    facts_ = input.facts();
+    reading(path, [&] {
+        input.read([&] { state_ = read_state(input.file(), path, weights.file_bytes()); });
+    });
+    if (!integer_attribute(input.handle(), "complete", path)) {
         base::refuse(path + " has no attribute complete");
     }
     for (const StoredTensor& tensor : weights.tensors()) {
@@ -267,7 +275,7 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
                          "; checkpoints hold fp32");
         }
     }
-    has_moments_ = link_problem(file.handle(), "optimizer").empty();
+    has_moments_ = link_problem(input.handle(), "optimizer").empty();
     for (const TensorSet set : {TensorSet::first_moment, TensorSet::second_moment}) {
         if (has_moments_ && !same_tensors(weights.tensors(), open(set).tensors())) {
             base::refuse(path + ": the tensors of /" + group_of(set) +
@@ -277,7 +285,15 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
 }
 
 WeightsFile Checkpoint::open(TensorSet set, std::int64_t piece_bytes) const {
-    return WeightsFile(path_, piece_bytes, group_of(set));
+    // The state is that of the file which was checked.
+    try {
+        WeightsFile opened(path_, piece_bytes, group_of(set));
+        opened.input().refuse_other_than(facts_);
+        return opened;
+    } catch (const base::Error&) {
+        refuse_other_file(path_, facts_); // the better reason
+        throw;
+    }
 }
 
 } // namespace foregather::io

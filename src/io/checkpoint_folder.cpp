@@ -100,6 +100,15 @@ std::optional<std::int64_t> step_of_name(const std::string& name) {
                : std::nullopt;
 }
 
+Descriptor hold_checkpoints(const std::string& directory) {
+    Descriptor held(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held && ::flock(held.handle(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        base::refuse("another run is writing checkpoints into folder " + directory +
+                     "; wait for its end, or name another folder");
+    }
+    return held;
+}
+
 void prepare_checkpoints(const std::string& directory) {
     if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
         base::refuse("cannot make folder " + directory +
@@ -113,6 +122,11 @@ void prepare_checkpoints(const std::string& directory) {
                      std::strerror(errno));
     }
     ::unlink(trial.c_str());
+    for (const Entry& entry : entries_of(directory)) {
+        if (!std::filesystem::is_regular_file(entry.path)) {
+            base::refuse(entry.path + " has the name of a checkpoint and is no file; remove it");
+        }
+    }
 }
 
 FoundCheckpoint find_checkpoint(const std::string& directory) {

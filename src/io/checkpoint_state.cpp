@@ -5,6 +5,7 @@
 #include <array>
 #include <sstream>
 
+#include "checksums.hpp"
 #include "input_checks.hpp"
 
 namespace foregather::io {
@@ -36,6 +37,7 @@ std::vector<T> read_column(const File& file, const std::string& path, const std:
                      (wanted == H5T_FLOAT ? "floating-point numbers" : "integers") +
                      ", but has type " + type_in_words(type.handle()));
     }
+    refuse_if_broken(dataset, name, "");
     std::vector<T> values(static_cast<std::size_t>(shape[0]));
     read_range(dataset, 0, base::View<T>(values), name);
     return values;
@@ -127,6 +129,7 @@ TrainingState read_state(const File& file, const std::string& path, std::int64_t
         base::refuse(path + ": /evaluation has columns of different lengths");
     }
     const Dataset settings = open_input_dataset(file, path, "train/settings", file_bytes);
+    refuse_if_broken(settings, name + "/settings", "");
     state.settings = lines_of(read_text(settings, name + "/settings"), name + "/settings");
     return state;
 }

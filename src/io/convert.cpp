@@ -63,7 +63,43 @@ void transform(const std::byte* in, base::Elements n, std::byte* out, Function o
     }
 }
 
+// `exponent`: its bits in a T. All of them set: infinity or NaN.
+template <class T>
+NotFinite not_finite(const std::byte* raw, base::Elements n, T exponent) {
+    NotFinite found{0, n};
+    std::array<T, block> values{};
+    for (base::Elements at = 0; at < n; at += block) {
+        const auto part = std::min<base::Elements>(block, n - at);
+        values.fill(0);
+        std::memcpy(values.data(), raw + at * static_cast<base::Elements>(sizeof(T)),
+                    static_cast<std::size_t>(part) * sizeof(T));
+        std::uint32_t any = 0;
+        for (std::size_t i = 0; i < block; ++i) {
+            any |= mask((values[i] & exponent) == exponent);
+        }
+        for (std::size_t i = 0; any != 0 && i < block; ++i) {
+            if ((values[i] & exponent) == exponent) {
+                found.first = std::min(found.first, at + static_cast<base::Elements>(i));
+                ++found.count;
+            }
+        }
+    }
+    return found;
+}
+
 } // namespace
+
+NotFinite find_not_finite(base::DType type, const std::byte* raw, base::Elements n) {
+    switch (type) {
+    case base::DType::f16:
+        return not_finite<std::uint16_t>(raw, n, 0x7c00);
+    case base::DType::bf16:
+        return not_finite<std::uint16_t>(raw, n, 0x7f80);
+    case base::DType::f32:
+        break;
+    }
+    return not_finite<std::uint32_t>(raw, n, 0x7f800000);
+}
 
 void to_f32(base::DType type, const std::byte* raw, base::Elements n, float* out) {
     auto* bytes = reinterpret_cast<std::byte*>(out);

@@ -18,48 +18,41 @@ namespace foregather::io {
 
 namespace {
 
-struct ContextCloser {
-    static EVP_MD_CTX* null() { return nullptr; }
-    void operator()(EVP_MD_CTX* context) const noexcept { EVP_MD_CTX_free(context); }
-};
-
 struct StreamCloser {
     static std::FILE* null() { return nullptr; }
     void operator()(std::FILE* stream) const noexcept { std::fclose(stream); }
 };
 
-class Sha256 {
-public:
-    Sha256() : context_(EVP_MD_CTX_new()) {
-        check(context_ ? EVP_DigestInit_ex(context_.handle(), EVP_sha256(), nullptr) : 0);
+void check(int ok) {
+    if (ok != 1) {
+        base::fail("OpenSSL failed to compute a SHA-256 digest");
     }
-    void add(const void* data, std::size_t bytes) {
-        check(EVP_DigestUpdate(context_.handle(), data, bytes));
-    }
-    std::string hexadecimal() {
-        std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-        unsigned length = 0;
-        check(EVP_DigestFinal_ex(context_.handle(), digest.data(), &length));
-        constexpr std::string_view digits = "0123456789abcdef";
-        std::string text;
-        for (unsigned i = 0; i < length; ++i) {
-            text += digits[digest[i] >> 4];
-            text += digits[digest[i] & 15U];
-        }
-        return text;
-    }
-
-private:
-    static void check(int ok) {
-        if (ok != 1) {
-            base::fail("OpenSSL failed to compute a SHA-256 digest");
-        }
-    }
-
-    base::Unique<EVP_MD_CTX*, ContextCloser> context_;
-};
+}
 
 } // namespace
+
+void Sha256::Closer::operator()(evp_md_ctx_st* context) const noexcept { EVP_MD_CTX_free(context); }
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+    check(context_ ? EVP_DigestInit_ex(context_.handle(), EVP_sha256(), nullptr) : 0);
+}
+
+void Sha256::add(const void* data, std::size_t bytes) {
+    check(EVP_DigestUpdate(context_.handle(), data, bytes));
+}
+
+std::string Sha256::hexadecimal() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned length = 0;
+    check(EVP_DigestFinal_ex(context_.handle(), digest.data(), &length));
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string text;
+    for (unsigned i = 0; i < length; ++i) {
+        text += digits[digest[i] >> 4];
+        text += digits[digest[i] & 15U];
+    }
+    return text;
+}
 
 std::string sha256_of_file(const std::string& path) {
     const base::Unique<std::FILE*, StreamCloser> stream(std::fopen(path.c_str(), "rb"));

@@ -4,6 +4,10 @@
 #include <foregather/io/earlier.hpp>
 
 #include <algorithm>
+#include <optional>
+
+#include <foregather/io/columns.hpp>
+#include <foregather/io/input_file.hpp>
 
 #include "score_layout.hpp"
 #include "train_layout.hpp"
@@ -22,36 +26,6 @@ Dataset open_column(const File& file, const std::string& path) {
 
 bool there(const File& file, const char* path) {
     return check(H5Lexists(file.handle(), path, H5P_DEFAULT), std::string("look for ") + path) > 0;
-}
-
-std::vector<std::string> strings_of(const File& file, const std::string& path) {
-    const Dataset dataset = open_column(file, path);
-    const Type type(check(H5Dget_type(dataset.handle()), "read the type of " + path));
-    const base::Shape shape = shape_of(dataset, path);
-    if (H5Tget_class(type.handle()) != H5T_STRING || H5Tis_variable_str(type.handle()) > 0 ||
-        shape.size() != 1) {
-        base::fail(path + " is no column of strings of fixed length");
-    }
-    const std::size_t length = H5Tget_size(type.handle());
-    std::string bytes(static_cast<std::size_t>(shape[0]) * length, '\0');
-    if (shape[0] > 0) {
-        read_block(dataset, type.handle(), {{0}, shape}, reinterpret_cast<std::byte*>(bytes.data()),
-                   path);
-    }
-    std::vector<std::string> values;
-    for (std::size_t at = 0; at < bytes.size(); at += length) {
-        const std::string padded = bytes.substr(at, length);
-        values.push_back(padded.substr(0, padded.find('\0')));
-    }
-    return values;
-}
-
-template <class T>
-std::vector<T> numbers_of(const File& file, const std::string& path) {
-    const Dataset dataset = open_column(file, path);
-    std::vector<T> values(static_cast<std::size_t>(base::elements_of(shape_of(dataset, path))));
-    read_range(dataset, 0, base::View<T>(values), path);
-    return values;
 }
 
 void read_starts(const File& file, Earlier& earlier) {
@@ -89,6 +63,26 @@ void read_end(const File& file, const std::string& path, Earlier& earlier) {
         }
     }
     earlier.verdict = strings_of(file, "/timing/prefetch/verdict").at(0);
+}
+
+void read_all(const File& file, const std::string& path, Earlier& earlier) {
+    if (text_attribute(file.handle(), "format", path).value_or("") != "foregather.results") {
+        earlier.unusable = "it is no results file";
+        earlier.foreign = true;
+        return;
+    }
+    earlier.complete = integer_attribute(file.handle(), "complete", path).value_or(0) == 1;
+    if (there(file, score_path::packs_done)) {
+        earlier.packs_done = numbers_of<std::uint8_t>(file, score_path::packs_done);
+    }
+    earlier.steps = read_steps(file);
+    if (there(file, identity_path)) {
+        read_identity(file, earlier);
+    }
+    read_starts(file, earlier);
+    if (earlier.complete && there(file, "/score")) {
+        read_end(file, path, earlier);
+    }
 }
 
 // The first bytes of a text, with what is left of its place filled with nulls.
@@ -137,28 +131,16 @@ void write_number(const File& file, const char* column, std::int64_t row, std::i
 
 Earlier read_earlier(const std::string& path) {
     Earlier earlier;
+    std::optional<InputFile> input;
     try {
-        const File file = open_input(path, "results file");
-        if (text_attribute(file.handle(), "format", path).value_or("") != "foregather.results") {
-            earlier.unusable = "it is no results file";
-            earlier.foreign = true;
-            return earlier;
-        }
-        earlier.complete = integer_attribute(file.handle(), "complete", path).value_or(0) == 1;
-        if (there(file, score_path::packs_done)) {
-            earlier.packs_done = numbers_of<std::uint8_t>(file, score_path::packs_done);
-        }
-        earlier.steps = read_steps(file);
-        if (there(file, identity_path)) {
-            read_identity(file, earlier);
-        }
-        read_starts(file, earlier);
-        if (earlier.complete && there(file, "/score")) {
-            read_end(file, path, earlier);
-        }
+        input.emplace(path, "results file");
+        read_all(input->file(), path, earlier);
     } catch (const std::exception& error) {
         earlier = Earlier{};
         earlier.unusable = error.what();
+    }
+    if (input) { // what somebody else writes is not for this run to judge, still less to replace
+        input->read([] {});
     }
     return earlier;
 }

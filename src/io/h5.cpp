@@ -3,6 +3,7 @@
 // It knows no layout of ours: weights_file, token_file and results_file do.
 #include <foregather/io/h5.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <new>
 #include <utility>
 #include <vector>
+
+#include <foregather/io/descriptor.hpp>
 
 namespace foregather::io {
 
@@ -22,6 +25,8 @@ extern "C" herr_t append_message(unsigned, const H5E_error2_t* entry, void* list
     auto& messages = *static_cast<std::vector<std::string>*>(list);
     if (entry->desc != nullptr && *entry->desc != '\0') {
         messages.emplace_back(entry->desc);
+        // The time that some of them tell ends a line.
+        std::replace(messages.back().begin(), messages.back().end(), '\n', ' ');
     }
     return 0;
 }
@@ -122,9 +127,12 @@ File open_input(const std::string& path, const std::string& kind, const std::str
     if (!S_ISREG(facts.st_mode)) {
         base::refuse("cannot open " + kind + " " + path + ": not a regular file" + advice);
     }
+    if (const Descriptor trial(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); !trial) {
+        base::refuse("cannot open " + kind + " " + path + ": " + std::strerror(errno));
+    }
     const Plist access = access_properties(path);
     check(H5Pset_fapl_sec2(access.handle()), "choose POSIX I/O for " + path);
-    // What cannot be read at all is left to the opening, whose reasons are better.
+    // What fails for another reason than permission is left to the opening, which knows of locks.
     if (H5Fis_hdf5(path.c_str()) == 0) {
         base::refuse("cannot open " + kind + " " + path +
                      ": not an HDF5 file, or its writer was killed before the first flush" +

@@ -10,6 +10,19 @@
 
 namespace foregather::io {
 
+// Reads of an input before any work, by `work`: whatever fails there is a refusal that names the
+// file.
+template <class Work>
+void reading(const std::string& path, const Work& work) {
+    try {
+        work();
+    } catch (const base::Error& error) {
+        const std::string told = error.what();
+        const bool named = told.find(path) != std::string::npos;
+        throw base::Error(base::Status::refused, named ? told : path + ": " + told, error.where());
+    }
+}
+
 // A link `name` in `group` (a file or group handle) that is absent or not a hard link.
 std::string link_problem(hid_t group, const std::string& name);
 

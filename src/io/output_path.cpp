@@ -24,6 +24,18 @@ std::optional<struct stat> facts_of(const std::string& path) {
     return ::stat(path.c_str(), &facts) == 0 ? std::optional(facts) : std::nullopt;
 }
 
+// The file would take the place of the link, or of what it points to: neither is what it says.
+void refuse_link(const std::string& path) {
+    struct stat facts {};
+    if (::lstat(path.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode)) {
+        std::error_code ignored; // it is gone again: then its target is not told
+        base::refuse(path + " is a symbolic link to \"" +
+                     std::filesystem::read_symlink(path, ignored).string() +
+                     "\": results are not written through links; remove it, or name the file "
+                     "itself as output.file");
+    }
+}
+
 std::string reason() { return std::strerror(errno); }
 
 } // namespace
@@ -75,6 +87,8 @@ void refuse_unusable(const Output& output) {
                      " bytes; a title has less than " + std::to_string(longest_attribute));
     }
     const std::string part = part_path(output.path);
+    refuse_link(output.path);
+    refuse_link(part);
     const auto existing = facts_of(output.path), left_over = facts_of(part);
     if (existing && !S_ISREG(existing->st_mode)) {
         base::refuse("results file " + output.path + " exists and is not a regular file");

@@ -99,13 +99,13 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score,
     create_roomy_group(file, "/provenance");
     create_roomy_group(file, "/timing");
     if (score) {
-        bytes_written_.add(lay_out(file, *score));
+        bytes_written_.add(lay_out(file, *score, output_.piece_bytes));
     }
     if (train) {
         bytes_written_.add(lay_out(file, *train));
     }
     for (const Table& table : tables) {
-        bytes_written_.add(write_table(file, table));
+        bytes_written_.add(write_table(file, table, output_.piece_bytes));
     }
     for (const Text& text : texts) {
         bytes_written_.add(write_text(file, text));
@@ -134,7 +134,7 @@ void ResultsFile::open(bool with_score, bool with_train) {
     shared_ = std::make_unique<Shared>();
     shared_->file = open_shared(part_path_, control_.comm());
     if (with_train) {
-        shared_->train.emplace(shared_->file, part_path_);
+        shared_->train.emplace(shared_->file, part_path_, output_.piece_bytes);
     }
     if (!with_score) {
         return;
@@ -179,7 +179,7 @@ ResultsFile::Shared& ResultsFile::scores() {
 template <class T>
 void ResultsFile::write(const Dataset& dataset, std::int64_t first, base::View<const T> values,
                         const char* path) {
-    write_range(dataset, first, values, part_path_ + ": " + path);
+    write_range(dataset, first, values, part_path_ + ": " + path, output_.piece_bytes);
     bytes_written_.add(static_cast<std::int64_t>(values.size_bytes()));
 }
 
@@ -209,7 +209,7 @@ void ResultsFile::write_matrix(const Dataset& dataset, std::int64_t first, std::
         base::fail(std::to_string(values.size()) + " values do not fill " + std::to_string(rows) +
                    " rows of " + path);
     }
-    for_each_piece(block, sizeof(T), default_piece_bytes,
+    for_each_piece(block, sizeof(T), output_.piece_bytes,
                    [&](const Block& piece, base::Elements position) {
                        write_block(dataset, native_type<T>(), piece,
                                    reinterpret_cast<const std::byte*>(values.data() + position),
@@ -344,7 +344,7 @@ void ResultsFile::complete(const std::optional<Summary>& summary, const std::vec
     {
         std::vector<Unplaced> made; // closed before the file is
         for (const Table& table : tables) {
-            made.push_back(make_table(file, table));
+            made.push_back(make_table(file, table, output_.piece_bytes));
             bytes_written_.add(made.back().bytes);
         }
         for (const Text& text : texts) {

@@ -3,6 +3,7 @@
 // Who writes what into it, and when, is decided by results_file.cpp.
 #include "score_layout.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
@@ -126,8 +127,8 @@ Type type_of_ids(const TokenFile& tokens) {
 }
 
 // /score/id: the token file's, as stored, in pieces.
-std::int64_t copy_ids(const File& file, const TokenFile& tokens) {
-    constexpr std::int64_t piece_bytes = std::int64_t{8} << 20;
+std::int64_t copy_ids(const File& file, const TokenFile& tokens, std::int64_t piece_bytes) {
+    constexpr std::int64_t at_once_bytes = std::int64_t{8} << 20; // in memory
     const Type type = type_of_ids(tokens);
     const Layout layout{score_path::id,
                         type.handle(),
@@ -139,7 +140,7 @@ std::int64_t copy_ids(const File& file, const TokenFile& tokens) {
     const Dataset target = create_dataset(file, layout);
     const auto bytes = static_cast<std::int64_t>(H5Tget_size(type.handle()));
     std::vector<std::byte> piece_memory;
-    for_each_piece({{0}, layout.shape}, bytes, piece_bytes,
+    for_each_piece({{0}, layout.shape}, bytes, std::min(piece_bytes, at_once_bytes),
                    [&](const Block& piece, base::Elements) {
                        piece_memory.resize(static_cast<std::size_t>(piece.count[0] * bytes));
                        read_block(tokens.ids(), type.handle(), piece, piece_memory.data(),
@@ -189,7 +190,7 @@ base::Bytes bytes_of(const ScoreLayout& layout) {
     return {bytes};
 }
 
-std::int64_t lay_out(const File& file, const ScoreLayout& score) {
+std::int64_t lay_out(const File& file, const ScoreLayout& score, std::int64_t piece_bytes) {
     std::int64_t bytes = 0;
     for (const Layout& layout : empty_layouts(score)) {
         const Dataset created = create_dataset(file, layout);
@@ -204,10 +205,10 @@ std::int64_t lay_out(const File& file, const ScoreLayout& score) {
                         {"document"},
                         {}};
     write_range(create_dataset(file, layout), 0, base::View<const std::int64_t>(offsets),
-                layout.path);
+                layout.path, piece_bytes);
     bytes += stored_bytes(layout);
     lay_out_summary(file, score.tokens.has_bytes());
-    return bytes + (score.tokens.has_ids() ? copy_ids(file, score.tokens) : 0);
+    return bytes + (score.tokens.has_ids() ? copy_ids(file, score.tokens, piece_bytes) : 0);
 }
 
 void overwrite_summary(const File& file, const Summary& summary) {

@@ -26,8 +26,9 @@ inline constexpr const char* packs_done = "/provenance/packs_done";
 } // namespace score_path
 
 // Creates and fills all of /score, its attributes with NaN and 0, and /provenance/packs_done, in a
-// file that this process alone has open for writing. Returns bytes written.
-std::int64_t lay_out(const File& file, const ScoreLayout& score);
+// file that this process alone has open for writing, by writes of at most piece_bytes. Returns
+// bytes written.
+std::int64_t lay_out(const File& file, const ScoreLayout& score, std::int64_t piece_bytes);
 
 // Gives the attributes of /score their values, in their place.
 void overwrite_summary(const File& file, const Summary& summary);

@@ -106,7 +106,7 @@ Stored stored(const std::vector<T>& values) {
 }
 
 std::int64_t write_column(const File& file, const Group& group, const Table& table,
-                          const Column& column, std::int64_t rows) {
+                          const Column& column, std::int64_t rows, std::int64_t piece_bytes) {
     const std::string path = table.path + "/" + column.name;
     const Stored values = std::visit([](const auto& any) { return stored(any); }, column.values);
     if (values.rows != rows) {
@@ -117,7 +117,7 @@ std::int64_t write_column(const File& file, const Group& group, const Table& tab
         file,
         {path, values.type.handle(), {rows}, column.units, column.long_name, {table.row}, {}});
     const auto bytes = static_cast<std::int64_t>(H5Tget_size(values.type.handle()));
-    for_each_piece({{0}, {rows}}, bytes, default_piece_bytes,
+    for_each_piece({{0}, {rows}}, bytes, piece_bytes,
                    [&](const Block& piece, base::Elements position) {
                        write_block(dataset, values.type.handle(), piece,
                                    values.bytes.data() + position * bytes, path);
@@ -145,7 +145,7 @@ std::int64_t stored_bytes(const Column& column) {
 
 } // namespace
 
-Unplaced make_table(const File& file, const Table& table) {
+Unplaced make_table(const File& file, const Table& table, std::int64_t piece_bytes) {
     const Plist creation = timeless(H5P_GROUP_CREATE);
     const Group group(check(H5Gcreate_anon(file.handle(), creation.handle(), H5P_DEFAULT),
                             "create group " + table.path));
@@ -155,7 +155,7 @@ Unplaced make_table(const File& file, const Table& table) {
                               : std::visit([](const auto& values) { return std::ssize(values); },
                                            table.columns.front().values);
     for (const Column& column : table.columns) {
-        bytes += write_column(file, group, table, column, rows);
+        bytes += write_column(file, group, table, column, rows, piece_bytes);
     }
     for (const auto& [name, value] : table.attributes) {
         std::visit([&](const auto& any) { write_attribute(group.handle(), name, any); }, value);
@@ -195,9 +195,9 @@ void create_roomy_group(const File& file, const std::string& path) {
               "create group " + path));
 }
 
-std::int64_t write_table(const File& file, const Table& table) {
+std::int64_t write_table(const File& file, const Table& table, std::int64_t piece_bytes) {
     create_groups(file, table.path);
-    const Unplaced made = make_table(file, table);
+    const Unplaced made = make_table(file, table, piece_bytes);
     place(file, made);
     return made.bytes;
 }

@@ -4,9 +4,10 @@
 #include <foregather/io/token_file.hpp>
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
+#include <optional>
 
+#include "checksums.hpp"
 #include "input_checks.hpp"
 
 namespace foregather::io {
@@ -58,15 +59,17 @@ std::vector<std::int64_t> all_of(const Integers& source) {
 
 } // namespace
 
-TokenFile::TokenFile(const std::string& path)
-    : path_(path), file_(open_input(path, "token file", maker)) {
+TokenFile::TokenFile(const std::string& path) : path_(path), file_(path, "token file", maker) {
+    reading(path, [&] { file_.read([&] { read_all(); }); });
+}
+
+void TokenFile::read_all() {
     if (check(H5Lexists(file_.handle(), "tokens", H5P_DEFAULT), "look for /tokens of " + path_,
               base::Status::refused) == 0) {
         base::refuse(path_ + ": /tokens is missing, so this is no token file; make it with " +
                      maker);
     }
-    file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
-    Integers tokens = open_integers(file_, path_, "tokens", file_bytes_);
+    Integers tokens = open_integers(file_.file(), path_, "tokens", file_.bytes());
     tokens_ = tokens.length;
     unsigned_ids_ = tokens.is_unsigned;
     tokens_dataset_ = std::move(tokens.dataset);
@@ -81,7 +84,7 @@ TokenFile::TokenFile(const std::string& path)
 }
 
 void TokenFile::read_offsets() {
-    const Integers stored = open_integers(file_, path_, "offsets", file_bytes_);
+    const Integers stored = open_integers(file_.file(), path_, "offsets", file_.bytes());
     if (stored.length == 0) {
         base::refuse(stored.name + " is empty; it must hold one more entry than documents");
     }
@@ -108,7 +111,7 @@ void TokenFile::read_per_document() {
                   base::Status::refused) == 0) {
             return false;
         }
-        const Integers stored = open_integers(file_, path_, dataset, file_bytes_);
+        const Integers stored = open_integers(file_.file(), path_, dataset, file_.bytes());
         if (stored.length != documents()) {
             base::refuse(stored.name + " has " + std::to_string(stored.length) + " entries for " +
                          std::to_string(documents()) + " documents");
@@ -131,7 +134,7 @@ void TokenFile::open_ids() {
         return;
     }
     const std::string name = path_ + ": /id";
-    ids_ = open_input_dataset(file_, path_, "id", file_bytes_);
+    ids_ = open_input_dataset(file_.file(), path_, "id", file_.bytes());
     const Type type(
         check(H5Dget_type(ids_.handle()), "read the type of " + name, base::Status::refused));
     const H5T_class_t kind = H5Tget_class(type.handle());
@@ -160,33 +163,79 @@ std::string TokenFile::place_of(std::int64_t index) const {
            std::to_string(index - offsets_[static_cast<std::size_t>(document)]) + " in it";
 }
 
+// What is wrong with the first id outside [0, vocab), "" when there is none; feeds the digest, if
+// there is one, with all of them in 64 bits.
 template <class T>
-void TokenFile::check_ids_as(std::int64_t vocab) const {
+std::string TokenFile::first_outside(std::int64_t vocab, Sha256* digest) const {
     std::vector<T> ids(static_cast<std::size_t>(std::min(ids_at_once, tokens_)));
+    std::string fault;
     for (std::int64_t first = 0; first < tokens_; first += ids_at_once) {
         const base::View<T> part(ids.data(),
                                  static_cast<std::size_t>(std::min(ids_at_once, tokens_ - first)));
         read_range(tokens_dataset_, first, part, path_ + ": /tokens");
+        if (digest != nullptr) {
+            digest->add(part.data(), part.size() * sizeof(T));
+        }
         const auto outside = std::find_if(part.begin(), part.end(), [vocab](T id) {
             return id < T{0} || id >= static_cast<T>(vocab);
         });
-        if (outside != part.end()) {
+        if (fault.empty() && outside != part.end()) {
             const std::int64_t index = first + (outside - part.begin());
-            base::refuse(path_ + ": /tokens[" + std::to_string(index) + "] is " +
-                         std::to_string(*outside) + " (" + place_of(index) +
-                         "), but the vocabulary has " + std::to_string(vocab) + " ids, 0 to " +
-                         std::to_string(vocab - 1) + ": were the tokens made for another model?");
+            fault = path_ + ": /tokens[" + std::to_string(index) + "] is " +
+                    std::to_string(*outside) + " (" + place_of(index) +
+                    "), but the vocabulary has " + std::to_string(vocab) + " ids, 0 to " +
+                    std::to_string(vocab - 1) + ": were the tokens made for another model?";
         }
     }
+    return fault;
 }
 
 void TokenFile::check_ids(std::int64_t vocab) const {
-    // 64 bits of the stored sign hold every integer type: no value is clipped on the way.
-    if (unsigned_ids_) {
-        check_ids_as<std::uint64_t>(vocab);
-    } else {
-        check_ids_as<std::int64_t>(vocab);
+    reading(path_, [&] { file_.read([&] { check_content(vocab); }); });
+}
+
+void TokenFile::check_content(std::int64_t vocab) const {
+    std::optional<Sha256> digest;
+    if (!content_sha256_.empty()) {
+        digest.emplace();
     }
+    Sha256* const fed = digest ? &*digest : nullptr;
+    // 64 bits of the stored sign hold every integer type: no value is clipped on the way.
+    const std::string fault = unsigned_ids_ ? first_outside<std::uint64_t>(vocab, fed)
+                                            : first_outside<std::int64_t>(vocab, fed);
+    if (digest) { // before the fault: damaged tokens are not those of another model
+        digest->add(offsets_.data(), offsets_.size() * sizeof(offsets_[0]));
+        refuse_other_digest(path_ + ": /tokens with /offsets", digest->hexadecimal(),
+                            "content_sha256", content_sha256_, maker);
+    }
+    for (const std::string& column : sealed_columns()) {
+        refuse_if_broken(open_input_dataset(file_.file(), path_, column, file_.bytes()),
+                         path_ + ": /" + column, maker);
+    }
+    if (!fault.empty()) {
+        base::refuse(fault);
+    }
+}
+
+std::vector<std::string> TokenFile::sealed_columns() const {
+    std::vector<std::string> sealed;
+    for (const char* column : {"score_from", "bytes", "id"}) {
+        if (check(H5Lexists(file_.handle(), column, H5P_DEFAULT),
+                  std::string("look for /") + column, base::Status::refused) > 0 &&
+            is_sealed(open_input_dataset(file_.file(), path_, column, file_.bytes()),
+                      path_ + ": /" + column)) {
+            sealed.push_back(column);
+        }
+    }
+    return sealed;
+}
+
+std::string TokenFile::sealed() const {
+    std::string names = content_sha256_.empty() ? "" : "/tokens, /offsets";
+    for (const std::string& column : sealed_columns()) {
+        names += (names.empty() ? "/" : ", /") + column;
+    }
+    return names;
 }
 
 std::vector<std::int32_t> TokenFile::read(std::int64_t first, std::int64_t count) const {
@@ -195,7 +244,9 @@ std::vector<std::int32_t> TokenFile::read(std::int64_t first, std::int64_t count
                    " were asked of " + path_ + ", which has " + std::to_string(tokens_));
     }
     std::vector<std::int64_t> wide(static_cast<std::size_t>(count));
-    read_range(tokens_dataset_, first, base::View<std::int64_t>(wide), path_ + ": /tokens");
+    file_.read([&] {
+        read_range(tokens_dataset_, first, base::View<std::int64_t>(wide), path_ + ": /tokens");
+    });
     std::vector<std::int32_t> ids(wide.size());
     for (std::size_t i = 0; i < wide.size(); ++i) {
         if (wide[i] < 0 || wide[i] > std::numeric_limits<std::int32_t>::max()) {

@@ -122,7 +122,8 @@ std::int64_t lay_out(const File& file, const TrainLayout& train) {
     return bytes_of(train).count;
 }
 
-TrainDatasets::TrainDatasets(const File& file, std::string name) : name_(std::move(name)) {
+TrainDatasets::TrainDatasets(const File& file, std::string name, std::int64_t piece_bytes)
+    : name_(std::move(name)), piece_bytes_(piece_bytes) {
     for (const Layout& layout : layouts_of({1, 1, 1})) {
         if (there(file, layout.path)) {
             columns_.push_back({layout.path, open(file, layout.path)});
@@ -143,7 +144,7 @@ std::int64_t TrainDatasets::put(const char* where, std::int64_t first, const std
             base::fail(full + " has " + std::to_string(all) + " rows and no place for " +
                        std::to_string(values.size()) + " from row " + std::to_string(first));
         }
-        write_range(column.dataset, first, base::View<const T>(values), full);
+        write_range(column.dataset, first, base::View<const T>(values), full, piece_bytes_);
         return static_cast<std::int64_t>(rows * sizeof(T));
     }
     base::fail(full + " was not laid out");

@@ -17,8 +17,8 @@ std::int64_t lay_out(const File& file, const TrainLayout& train);
 // The datasets of a file that is open, to be written by one rank.
 class TrainDatasets {
 public:
-    // `name`: of the file, for messages.
-    TrainDatasets(const File& file, std::string name);
+    // `name`: of the file, for messages. No write will be larger than piece_bytes.
+    TrainDatasets(const File& file, std::string name, std::int64_t piece_bytes);
 
     // Rows from `first` on; each returns bytes written. Throws Error(failed) when there is no room
     // for them, or columns differ in length.
@@ -36,6 +36,7 @@ private:
                      std::size_t rows) const;
 
     std::string name_;
+    std::int64_t piece_bytes_;
     std::vector<Column> columns_;
 };
 

@@ -4,8 +4,8 @@
 #include <foregather/io/weights_file.hpp>
 
 #include <algorithm>
-#include <filesystem>
 
+#include "checksums.hpp"
 #include "input_checks.hpp"
 
 namespace foregather::io {
@@ -17,21 +17,18 @@ constexpr base::Status refused = base::Status::refused;
 constexpr int deepest = 16;
 constexpr const char* maker = "tools/import_model";
 
+extern "C" herr_t note_name(hid_t, const char* name, const H5L_info_t*, void* names) {
+    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+    return 0;
+}
+
+// In the order of the file, and sorted here: to hand them over in order, HDF5 1.10.8 makes a table,
+// which it releases half made, by wild pointers, when it finds a large group damaged.
 std::vector<std::string> names_in(const Group& group, const std::string& where) {
-    H5G_info_t facts{};
-    check(H5Gget_info(group.handle(), &facts), "list group " + where, refused);
     std::vector<std::string> names;
-    for (hsize_t i = 0; i < facts.nlinks; ++i) {
-        const auto length = check(H5Lget_name_by_idx(group.handle(), ".", H5_INDEX_NAME,
-                                                     H5_ITER_INC, i, nullptr, 0, H5P_DEFAULT),
-                                  "list group " + where, refused);
-        std::string name(static_cast<std::size_t>(length) + 1, '\0');
-        check(H5Lget_name_by_idx(group.handle(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(),
-                                 name.size(), H5P_DEFAULT),
-              "list group " + where, refused);
-        name.pop_back();
-        names.push_back(std::move(name));
-    }
+    check(H5Literate(group.handle(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, note_name, &names),
+          "list group " + where, refused);
+    std::sort(names.begin(), names.end());
     return names;
 }
 
@@ -133,10 +130,13 @@ bool by_name(const StoredTensor& a, const std::string& name) { return a.name < n
 WeightsFile::WeightsFile(const std::string& path, std::int64_t piece_bytes,
                          const std::string& group)
     : path_(path), group_("/" + group + "/"), piece_bytes_(piece_bytes),
-      file_(open_input(path, "weights file", maker)) {
-    file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
-    read_root();
-    read_manifest();
+      file_(path, "weights file", maker) {
+    reading(path, [&] {
+        file_.read([&] {
+            read_root();
+            read_manifest();
+        });
+    });
 }
 
 void WeightsFile::read_root() {
@@ -158,7 +158,9 @@ void WeightsFile::read_root() {
     if (integer_attribute(file_.handle(), "complete", name).value_or(1) != 1) {
         base::refuse(name + " is not complete: the run that wrote it ended before");
     }
-    const Dataset config = open_input_dataset(file_, path_, "config", file_bytes_);
+    const Dataset config = open_input_dataset(file_.file(), path_, "config", file_.bytes());
+    refuse_if_broken(config, path_ + ": /config", maker);
+    config_sealed_ = is_sealed(config, path_ + ": /config");
     config_json_ = read_text(config, path_ + ": /config");
     source_ = text_attribute(file_.handle(), "source", name).value_or("");
     content_sha256_ = text_attribute(file_.handle(), "content_sha256", name).value_or("");
@@ -173,8 +175,14 @@ std::string WeightsFile::read_tokenizer() const {
     if (H5Lexists(file_.handle(), "tokenizer", H5P_DEFAULT) <= 0) {
         return "";
     }
-    const Dataset tokenizer = open_input_dataset(file_, path_, "tokenizer", file_bytes_);
-    return read_text(tokenizer, path_ + ": /tokenizer");
+    std::string text;
+    file_.read([&] {
+        const Dataset tokenizer =
+            open_input_dataset(file_.file(), path_, "tokenizer", file_.bytes());
+        refuse_if_broken(tokenizer, path_ + ": /tokenizer", maker);
+        text = read_text(tokenizer, path_ + ": /tokenizer");
+    });
+    return text;
 }
 
 void WeightsFile::read_manifest() {
@@ -190,7 +198,7 @@ void WeightsFile::read_manifest() {
     }
     const Group group(check(H5Gopen2(file_.handle(), root.c_str(), H5P_DEFAULT),
                             "open group " + root + " of " + path_, refused));
-    Walk walk(group_, file_bytes_);
+    Walk walk(group_, file_.bytes());
     walk.into(group, "", 0);
     if (!walk.faults.empty()) {
         base::refuse("weights file " + path_ + " cannot be used:" + joined(walk.faults));
@@ -217,14 +225,19 @@ void WeightsFile::read_rows(const std::string& name, std::int64_t first_row, std
         base::fail("rows " + std::to_string(first_row) + " to " + std::to_string(first_row + rows) +
                    " were asked of " + full + ", which has " + std::to_string(tensor->shape[0]));
     }
-    const std::string inside = group_ + slashed(name);
+    file_.read([&] { read_stored(*tensor, first_row, rows, out, full); });
+}
+
+void WeightsFile::read_stored(const StoredTensor& tensor, std::int64_t first_row, std::int64_t rows,
+                              std::byte* out, const std::string& full) {
+    const std::string inside = group_ + slashed(tensor.name);
     const Dataset dataset(
         check(H5Dopen2(file_.handle(), inside.c_str(), H5P_DEFAULT), "open " + full));
     const Type type(check(H5Dget_type(dataset.handle()), "read the type of " + full));
-    Block block{base::Shape(tensor->shape.size(), 0), tensor->shape};
+    Block block{base::Shape(tensor.shape.size(), 0), tensor.shape};
     block.start[0] = first_row;
     block.count[0] = rows;
-    const std::int64_t bytes = base::size_of(tensor->type);
+    const std::int64_t bytes = base::size_of(tensor.type);
     for_each_piece(block, bytes, piece_bytes_, [&](const Block& piece, base::Elements position) {
         read_block(dataset, type.handle(), piece, out + position * bytes, full);
         bytes_read_.add(base::elements_of(piece.count) * bytes);

@@ -98,7 +98,8 @@ std::string check_score(const deck::Deck& deck, const std::string& deck_path, in
     const std::int64_t passes = PassLoop::passes(to_do, layout.ranks);
     std::string text = head_text(deck, layout, device, threads);
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
-    text += work_text(inputs.packs, to_do, passes);
+    text += checksums_text(inputs.weights.get(), {inputs.tokens.get()});
+    text += work_text(inputs.packs, to_do, passes) + limit_text(deck);
     text += memory_text(plan, layout, needs);
     text += row("results on disk", in_words(io::bytes_of(results)), "and the timeline");
     text += smaller_group_text(inputs, layout, depth.units, work);
@@ -106,12 +107,12 @@ std::string check_score(const deck::Deck& deck, const std::string& deck_path, in
     if (moves(transport)) {
         text += schedule_text(schedule::Schedule(inputs.chain.unit_order(), passes, depth.units),
                               inputs.chain);
-        depth_notes = note_of(depth, deck);
+        depth_notes = {depth_note(depth, deck, "fsdp.forward_prefetch")};
     }
     for (const auto& notes :
          {resume.notes, inputs.notes, depth_notes, ledger.inert_notes(), ledger.clamp_notes()}) {
         for (const std::string& note : notes) {
-            text += "note: " + note + "\n";
+            text += note.empty() ? "" : "note: " + note + "\n";
         }
     }
     return text;
@@ -119,7 +120,11 @@ std::string check_score(const deck::Deck& deck, const std::string& deck_path, in
 
 std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks,
                   int ranks_per_node) {
-    const auto of_job = deck.sections().job.name == "train" ? check_train : check_score;
+    const std::string& job = deck.sections().job.name;
+    const auto of_job = job == "train"   ? check_train
+                        : job == "bench" ? check_bench
+                        : job == "plan"  ? check_plan
+                                         : check_score;
     return of_job(deck, deck_path, ranks, ranks_per_node);
 }
 

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 
 #include <foregather/base/error.hpp>
 
+#include "early_stop.hpp"
+#include "report_parts.hpp"
+#include "settle_common.hpp"
 #include "version.hpp"
 
 namespace foregather::job {
@@ -43,23 +47,45 @@ CheckLayout lay_out(const deck::Deck& deck, int ranks, int ranks_per_node) {
     return layout;
 }
 
+std::string limit_text(const deck::Deck& deck) {
+    const auto limit = EarlyStop::limit_of(deck, std::time(nullptr));
+    const std::string note = limit.note.empty() ? "" : "note: " + limit.note + "\n";
+    if (limit.s == 0) {
+        return note;
+    }
+    const double kept = EarlyStop::kept_s(limit.s, {});
+    return note + "time: begun now, the run ends at most " + in_format(limit.s, "%.5g") +
+           " s after its start (" + limit.by + "); " + in_format(kept, "%.3g") +
+           " s or more of these are kept for saving, so the last step ends within " +
+           in_format(limit.s - kept, "%.5g") + " s\n";
+}
+
 std::string memory_text(const MemoryPlan& plan, const CheckLayout& layout,
                         const backend::Needs& needs) {
     std::string text = "memory plan of a rank\n";
     for (const MemoryPlan::Row& r : plan.rows) {
         text += row(r.name, in_words(r.bytes), r.detail);
     }
-    const base::Bytes in_node = needs.host_memory ? plan.total() : plan.total() - plan.on_device();
+    const NodeMemory node = memory_in_node(plan, layout.per_node, needs, node_memory());
     if (!needs.host_memory) {
         text += row("on its device", in_words(plan.on_device()),
                     needs.memory.count > 0 ? "which has " + in_words(needs.memory) : "");
     }
-    const base::Bytes node = layout.per_node * in_node;
-    text += row(needs.host_memory ? "total" : "in host memory", in_words(in_node),
-                std::to_string(layout.per_node) + " ranks on a node: " + in_words(node) +
-                    "; this node has " + in_words(node_memory()));
-    if (node > node_memory()) {
-        text += "  note: that does not fit a node like this one\n";
+    text += row(needs.host_memory ? "total" : "in host memory", in_words(node.of_rank), node.text);
+    return node.fits ? text : text + "  note: " + node.note() + "\n";
+}
+
+std::string checksums_text(const io::WeightsFile* weights,
+                           const std::vector<const io::TokenFile*>& tokens) {
+    const auto line = [](const std::string& path, const std::string& sealed) {
+        return "checksums: " + path + ": " +
+               (sealed.empty() ? "none, damage to its data is not noticed" : sealed + " verified") +
+               "\n";
+    };
+    std::string text =
+        weights == nullptr ? "" : line(weights->path(), weights->config_sealed() ? "/config" : "");
+    for (const io::TokenFile* file : tokens) {
+        text += file == nullptr ? "" : line(file->path(), file->sealed());
     }
     return text;
 }
@@ -87,10 +113,11 @@ std::string schedule_text(const schedule::Schedule& schedule, const model::Chain
     const auto uses = static_cast<std::size_t>(schedule.uses_per_pass());
     const int back = schedule.depth(Direction::backward);
     std::string text =
-        "schedule: " + std::to_string(uses) + " uses of " + std::to_string(names.size()) +
-        " units a pass, depth " + std::to_string(schedule.depth()) +
+        "schedule: " + counted(static_cast<std::int64_t>(uses), "use", "uses") + " of " +
+        counted(std::ssize(names), "unit", "units") + " a pass, depth " +
+        std::to_string(schedule.depth()) +
         (uses > chain.uses.size() ? " forward and " + std::to_string(back) + " backward" : "") +
-        ", " + std::to_string(schedule.slots()) + " slots\n";
+        ", " + counted(schedule.slots(), "slot", "slots") + "\n";
     return uses > printable_uses ? text : text + describe(schedule, names, printed_steps);
 }
 

@@ -12,6 +12,8 @@
 #include <foregather/shard/load.hpp>
 #include <foregather/shard/save.hpp>
 
+#include "weights_home.hpp"
+
 namespace foregather::job {
 namespace {
 
@@ -101,6 +103,7 @@ Checkpoints::Saved Checkpoints::save(const io::TrainingState& state, bool keep_o
                 [&] { write_own(writer); });
         }
     });
+    watch_.doing("completing " + writer.path() + ", with the other ranks");
     Saved saved{writer.path(),
                 writer.finish(keep_older ? 0 : section_.keep),
                 0,
@@ -147,6 +150,13 @@ void Checkpoints::read(io::WeightsFile& file, io::TensorSet set) {
             fill_units(set, [&](shard::Destination& to, std::size_t unit) {
                 loader.load(memory_.units[unit], memory_.plan.units[unit].layout, memory_.rank, to);
             });
+            if (memory_.saves) { // else another replica's rank tells the same
+                tell_not_finite(loader,
+                                set == io::TensorSet::weights
+                                    ? file.path()
+                                    : file.path() + ": " + io::group_of(set),
+                                memory_.rank);
+            }
         });
 }
 

@@ -4,6 +4,8 @@
 
 #include <foregather/io/h5.hpp>
 
+#include "bench.hpp"
+#include "plan.hpp"
 #include "score.hpp"
 #include "train.hpp"
 
@@ -17,8 +19,19 @@ base::Status run(const deck::Deck& deck, const Start& start) {
     if (name == "train") {
         return train(deck, start);
     }
+    if (name == "bench") {
+        return bench(deck, start);
+    }
+    if (name == "plan") {
+        return plan(deck, start);
+    }
     base::refuse(deck.where("job.name") + " = " + name +
                  ": no such job"); // the deck knows only jobs of this list
+}
+
+bool stops_in_order(const deck::Deck& deck) {
+    const std::string& name = deck.sections().job.name;
+    return name == "score" || name == "train";
 }
 
 bool can_finalize() noexcept { return !io::close_has_failed(); }

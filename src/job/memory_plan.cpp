@@ -9,6 +9,7 @@
 
 #include <foregather/base/error.hpp>
 #include <foregather/model/transformer.hpp>
+#include <foregather/schedule/depth_choice.hpp>
 #include <foregather/schedule/schedule.hpp>
 
 #include "limits.hpp"
@@ -64,8 +65,14 @@ std::string in_words(base::Bytes bytes) {
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
                            bool can_share, const GroupFacts& group, base::Bytes whole_weights,
                            bool offload) {
-    const std::string& asked = deck.sections().comm.transport;
-    const std::string place = deck.where("comm.transport") + " = " + asked + ": ";
+    return choose_transport(deck, "comm.transport", deck.sections().comm.transport,
+                            copying_transport, can_share, group, whole_weights, offload);
+}
+
+Transport choose_transport(const deck::Deck& deck, const char* key, const std::string& asked,
+                           const std::string& copying_transport, bool can_share,
+                           const GroupFacts& group, base::Bytes whole_weights, bool offload) {
+    const std::string place = deck.where(key) + " = " + asked + ": ";
     if (asked != "auto" && asked != copying_transport && !(asked == "shared" && can_share)) {
         base::refuse(place + "this backend gathers by " + copying_transport +
                      (can_share ? " or shared" : "") + "; use one of these, or auto");
@@ -82,7 +89,8 @@ Transport choose_transport(const deck::Deck& deck, const std::string& copying_tr
                   ", which has " + in_words(group.window_free) + " free";
     }
     if (asked == "shared" && !against.empty()) {
-        base::refuse(place + against + "; use comm.transport = " + copying_transport + " or auto");
+        base::refuse(place + against + "; use " + key + " = " + copying_transport +
+                     (std::string(key) == "comm.transport" ? " or auto" : ""));
     }
     if (group.ranks == 1) {
         return offload
@@ -126,6 +134,21 @@ base::Bytes MemoryPlan::on_device() const {
         sum += row.bytes - row.on_host;
     }
     return sum;
+}
+
+NodeMemory memory_in_node(const MemoryPlan& plan, int ranks_on_node, const backend::Needs& needs,
+                          base::Bytes node) {
+    NodeMemory m;
+    m.of_rank = needs.host_memory ? plan.total() : plan.total() - plan.on_device();
+    m.of_node = ranks_on_node * m.of_rank;
+    m.text = std::to_string(ranks_on_node) + (ranks_on_node == 1 ? " rank" : " ranks") +
+             " on a node: " + in_words(m.of_node) + "; this node has " + in_words(node);
+    m.fits = m.of_node <= node;
+    return m;
+}
+
+std::string NodeMemory::note() const {
+    return fits ? "" : "memory plan: " + text + ": that does not fit a node like this one";
 }
 
 void refuse_beyond_device(const MemoryPlan& plan, const device::Facts& facts) {
@@ -232,11 +255,15 @@ Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, const shar
     const auto in_chain = [&](int depth) {
         return schedule::Schedule(chain.unit_order(), 1, depth).depth();
     };
-    Depth depth{in_chain(fsdp.forward_prefetch), ""};
-    if (depth.units < fsdp.forward_prefetch) {
+    const int asked = most_asked(fsdp.forward_prefetch);
+    Depth depth{in_chain(asked), "", fsdp.forward_prefetch == deck::automatic};
+    if (depth.units < asked) {
         depth.why = "the model has " + std::to_string(chain.units.size()) +
                     " units: no more than " + std::to_string(depth.units) +
                     " can be ahead of the one in use";
+    }
+    if (depth.automatic && !moves(transport)) {
+        return {0, why_nothing_moves(transport), true};
     }
     if (!moves(transport) || fsdp.gather_memory.count == 0) {
         return depth;
@@ -251,18 +278,32 @@ Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, const shar
                  "fsdp.gather_memory = " + std::to_string(fsdp.gather_memory.count) +
                      " bytes holds " + std::to_string(slots) +
                      (slots == 1 ? " slot of " : " slots of ") + std::to_string(slot.count) +
-                     " bytes, one of them for the unit in use"};
+                     " bytes, one of them for the unit in use",
+                 depth.automatic};
     }
     return depth;
 }
 
-std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck) {
-    const std::string place = deck.where("fsdp.forward_prefetch");
-    if (depth.why.empty() || !place.starts_with("default:")) {
-        return {};
+int most_asked(int depth) { return depth == deck::automatic ? schedule::most_chosen_depth : depth; }
+
+std::string depth_note(const Depth& depth, const deck::Deck& deck, const char* key) {
+    const std::string place = deck.where(key);
+    if (depth.automatic) {
+        return place + " = auto: a depth of 0 to " + std::to_string(depth.units) +
+               " will be chosen by measuring a few passes" +
+               (depth.why.empty() ? "" : "; no more, since " + depth.why) +
+               "; memory is planned for the largest";
     }
-    return {place + " = " + std::to_string(deck.sections().fsdp.forward_prefetch) +
-            " is clamped to " + std::to_string(depth.units) + ": " + depth.why};
+    if (depth.why.empty() || !place.starts_with("default:")) {
+        return "";
+    }
+    return place + " = " + deck.plain(key) + " is clamped to " + std::to_string(depth.units) +
+           ": " + depth.why;
+}
+
+std::string chosen_line(const Depth& depth) {
+    return "depth " + std::to_string(depth.units) +
+           " chosen (auto): " + (depth.told.empty() ? depth.why : depth.told);
 }
 
 int smallest_group_that_fits(const model::ModelConfig& config, const model::Chain& chain, int ranks,

@@ -56,6 +56,10 @@ bool choose_offload(const deck::Deck& deck, const backend::Needs& needs);
 Transport choose_transport(const deck::Deck& deck, const std::string& copying_transport,
                            bool can_share, const GroupFacts& group, base::Bytes whole_weights,
                            bool offload);
+// The same of one that `key` asks for, beside comm.transport.
+Transport choose_transport(const deck::Deck& deck, const char* key, const std::string& asked,
+                           const std::string& copying_transport, bool can_share,
+                           const GroupFacts& group, base::Bytes whole_weights, bool offload);
 
 // Does it copy weights, from other ranks or from host memory? And if not, why not, in words.
 bool moves(const Transport& transport);
@@ -74,18 +78,36 @@ struct MemoryPlan {
     base::Bytes total() const;
     base::Bytes on_device() const; // without what is in host memory
 };
+// What the ranks of a node hold in its memory together, and what it has, in words.
+struct NodeMemory {
+    base::Bytes of_rank, of_node;
+    std::string text; // "2 ranks on a node: 3.4 GiB; this node has 15.6 GiB"
+    bool fits = true;
+    // "the memory plan of ...: that does not fit a node like this one"; "" if it does.
+    std::string note() const;
+};
+NodeMemory memory_in_node(const MemoryPlan& plan, int ranks_on_node, const backend::Needs& needs,
+                          base::Bytes node);
 // Throws Error(refused), with the numbers, for a plan that a device of so much memory cannot hold.
 void refuse_beyond_device(const MemoryPlan& plan, const device::Facts& facts);
+// `depth`: in force, or the most that it may become.
 MemoryPlan plan_memory(const model::ModelConfig& config, const model::Chain& chain, int ranks,
                        const Transport& transport, int depth, const Work& work);
 
 // fsdp.forward_prefetch, as far as the model's units and fsdp.gather_memory let it be.
 struct Depth {
-    int units = 0;   // gathered ahead
-    std::string why; // it is less than asked for; "" if it is not
+    int units = 0;   // gathered ahead; of `auto` the most that it may become, until it is chosen
+    std::string why; // it is less than asked for; "" if it is not; of `auto`, once chosen, why
+    bool automatic = false;
+    std::string told = {}; // of an `auto` that is chosen: what was predicted
 };
-// A clamped default in words, to be told (the ledger tells of keys that were set); else nothing.
-std::vector<std::string> note_of(const Depth& depth, const deck::Deck& deck);
+// The largest depth that is asked for; of `auto` the largest that is tried.
+int most_asked(int depth);
+// What is told of an `auto` before it is chosen, or of a clamped default (the ledger tells of keys
+// that were set); "" if nothing is.
+std::string depth_note(const Depth& depth, const deck::Deck& deck, const char* key);
+// "depth 1 chosen (auto): predicted exposure ..."
+std::string chosen_line(const Depth& depth);
 // Throws Error(refused), with the numbers and what to do, if gather_memory holds not even the
 // largest unit.
 Depth choose_depth(const deck::Deck& deck, const model::Chain& chain, const shard::ArenaPlan& arena,

@@ -4,10 +4,43 @@
 
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include <foregather/base/error.hpp>
 #include <foregather/io/digest.hpp>
 
 namespace foregather::job {
+namespace {
+
+constexpr int most_layers = 10000;                     // of a model that no file holds yet
+constexpr std::uintmax_t most_config_bytes = 16 << 20; // a config has some thousand
+
+} // namespace
+
+std::string read_config(const std::string& path) {
+    std::error_code none;
+    std::ifstream file(path, std::ios::binary);
+    const bool usable = file && std::filesystem::is_regular_file(path, none) &&
+                        std::filesystem::file_size(path, none) <= most_config_bytes;
+    std::string text =
+        usable ? std::string(std::istreambuf_iterator<char>(file), {}) : std::string();
+    if (!usable || !file) {
+        base::refuse(path + " cannot be read as a config.json; is it a file, and the path right?");
+    }
+    return text;
+}
+
+model::ModelConfig config_without_weights(const std::string& json, const std::string& path) {
+    model::ModelConfig config = model::parse_config(json, path);
+    if (config.layers > most_layers) { // before anything is listed layer by layer
+        base::refuse(path + " asks for " + std::to_string(config.layers) +
+                     " layers (num_hidden_layers); at most " + std::to_string(most_layers) +
+                     " are taken");
+    }
+    return config;
+}
 
 OpenedWeights open_weights(const std::string& path) {
     OpenedWeights opened;

@@ -25,6 +25,11 @@ OpenedWeights open_weights(const std::string& path);
 // and config, and with_time when it was changed.
 std::string content_of(const io::WeightsFile& weights, bool with_time);
 
+// The text of a config.json. Throws Error(refused) where it cannot be read as one.
+std::string read_config(const std::string& path);
+// Of a model that no file holds: parse_config(), and no more layers than can be listed.
+model::ModelConfig config_without_weights(const std::string& json, const std::string& path);
+
 // A file that may say which tokenizer it belongs to.
 struct TokenizerOf {
     std::string path, sha256; // "": it does not say

@@ -24,6 +24,7 @@ Optimizer::Optimizer(Parts parts, device::Stream& compute) : p_(std::move(parts)
     squares_on_host_ = {device, 1, "sum of squares"};
     begin_ = device.event();
     end_ = device.event();
+    name_ = device.range_name("optimizer");
     for (std::size_t u = 0; u < p_.chain.units.size(); ++u) {
         ranges_.push_back(
             shard_ranges(p_.chain.units[u], p_.plan.units[u].layout, p_.shard_rank, p_.decay));
@@ -75,6 +76,7 @@ void Optimizer::sum_squares(device::Stream& compute) {
 
 void Optimizer::step(const kernels::AdamwStep& step, schedule::TimedSource& source,
                      device::Stream& compute) {
+    const device::Range range(p_.device, name_, step.step);
     begin_->record(compute);
     for (base::UnitId unit = 0; unit < static_cast<base::UnitId>(ranges_.size()); ++unit) {
         update(unit, step, compute);
@@ -114,6 +116,21 @@ double Optimizer::take_seconds() {
     untold_ = false;
     end_->wait_host();
     return static_cast<double>(end_->time_ns() - begin_->time_ns()) * 1e-9;
+}
+
+double Optimizer::time_update(device::Stream& compute) {
+    const auto quarter = static_cast<std::int64_t>(gradient_.view().size() / 4);
+    const auto part = [&](std::int64_t k) {
+        return range_of(gradient_.view(), {k * quarter, (k + 1) * quarter});
+    };
+    kernels::TrainingKernels& kernels = p_.kernels.training();
+    kernels.clear(gradient_.view(), compute);
+    begin_->record(compute);
+    kernels.adamw(part(0), part(1), part(2), part(3), {0, 0.9, 0.95, 1e-8, 0, 1, 1}, {}, compute);
+    end_->record(compute);
+    end_->wait_host();
+    untold_ = false;
+    return 4 * static_cast<double>(end_->time_ns() - begin_->time_ns()) * 1e-9;
 }
 
 base::Bytes Optimizer::state_bytes(const shard::ArenaPlan& plan, base::DType weights) {

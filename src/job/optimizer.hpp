@@ -61,6 +61,9 @@ public:
     // Seconds of the latest step() on the compute stream, once; 0 if there is none that was not
     // asked for. Blocks until it is done.
     double take_seconds();
+    // What a step() would take, from AdamW on the quarters of the gradient, which is of no use
+    // between steps, as if they were the four arrays. Weights and moments stay. Blocks.
+    double time_update(device::Stream& compute);
 
     static base::Bytes state_bytes(const shard::ArenaPlan& plan, base::DType weights);
 
@@ -75,6 +78,7 @@ private:
     device::HostBuffer<double> squares_on_host_;
     std::vector<std::vector<ShardRange>> ranges_; // of each unit
     std::unique_ptr<device::Event> begin_, end_;
+    device::Device::RangeName name_ = nullptr;
     kernels::AdamwStep latest_;
     bool untold_ = false; // a step's time
 };

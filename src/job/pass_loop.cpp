@@ -29,6 +29,8 @@ PassLoop::PassLoop(const Parts& parts)
     const model::HeadWants wants = head_wants(p_.sections.score);
     const model::ModelConfig& config = p_.inputs.config;
     results_ = RowsOnDevice(device, wants, rows, config);
+    look_ = std::make_shared<device::Device::Look>([this] { tell_underway(); });
+    device.look_while_waiting(look_);
     for (Flight& f : flights_) {
         f.results = RowsOnHost(device, wants, rows, config);
         f.upload = PackBuffers(device, t, packs.most_windows);
@@ -47,16 +49,25 @@ void PassLoop::run(RankFigures& figures) {
     device::Device& device = p_.backend.device();
     const int allocations = device.allocations();
     begin_ns_ = last_flush_ns_ = last_told_ns_ = device.now_ns();
+    if (p_.all_loaded) {
+        stopped_ = EarlyStop::reason(p_.control.max(p_.stop.asked({})));
+    }
+    p_.watch.begin("pass", 1);
     for (std::int64_t pass = 0; pass < passes_ + 2; ++pass) {
         if (pass >= 2) {
             fetch(pass - 2, figures);
         }
-        if (pass < passes_) {
+        if (pass < passes_ && stopped_.empty()) {
             enqueue(pass);
+            ++passes_begun_;
         }
     }
+    p_.watch.end();
+    if (passes_begun_ < passes_) {
+        p_.source.stop_early();
+    }
     figures.seconds[phase_run] += seconds(device.now_ns() - begin_ns_);
-    figures.calls[phase_run] += passes_;
+    figures.calls[phase_run] += passes_done_;
     figures.allocations_while_running = device.allocations() - allocations;
 }
 
@@ -92,12 +103,13 @@ void PassLoop::enqueue(std::int64_t pass) {
 }
 
 void PassLoop::fetch(std::int64_t pass, RankFigures& figures) {
-    if (pass >= passes_ || pass < 0) {
+    if (pass >= passes_begun_) {
         return;
     }
     device::Device& device = p_.backend.device();
     Flight& f = flight(pass);
     const std::int64_t begin = device.now_ns();
+    p_.watch.doing("waiting for its results");
     f.done->wait_host();
     figures.seconds[phase_wait] += seconds(device.now_ns() - begin);
     ++figures.calls[phase_wait];
@@ -110,6 +122,7 @@ void PassLoop::fetch(std::int64_t pass, RankFigures& figures) {
         figures.seconds[phase_write] += seconds(device.now_ns() - write_begin);
         ++figures.calls[phase_write];
     }
+    ++passes_done_;
     look_at_clock(pass, figures);
 }
 
@@ -183,7 +196,7 @@ void PassLoop::write_documents(const Flight& f) {
     }
 }
 
-// Rank 0's clock decides for all: flushing is collective.
+// Rank 0's clock decides for all: flushing is collective. To stop any rank may ask.
 void PassLoop::look_at_clock(std::int64_t pass, RankFigures& figures) {
     constexpr std::int64_t flush_bit = 1;
     constexpr std::int64_t tell_bit = 2;
@@ -191,26 +204,60 @@ void PassLoop::look_at_clock(std::int64_t pass, RankFigures& figures) {
     std::int64_t due =
         (seconds(now - last_flush_ns_) > p_.sections.output.flush_every_s ? flush_bit : 0) |
         (seconds(now - last_told_ns_) > progress_every_s ? tell_bit : 0);
-    due = p_.control.broadcast(due);
+    const double pass_s = seconds(now - (pass == 0 ? begin_ns_ : last_look_ns_));
+    last_look_ns_ = now;
+    slowest_pass_s_ = std::max(slowest_pass_s_, pass_s);
+    p_.watch.doing("waiting for the other ranks at the end of the pass");
+    due = p_.control.max(due | p_.stop.asked({slowest_pass_s_, 0}));
+    for (const std::string& note : p_.watch.take_notes()) {
+        p_.noted(note);
+    }
+    if (stopped_.empty() && passes_begun_ < passes_) {
+        stopped_ = EarlyStop::reason(due);
+    }
+    if (due >= EarlyStop::lowest_bit) { // the end is near: what is due is done there
+        return;
+    }
     if ((due & flush_bit) != 0) {
-        p_.watch.file_work(
-            "flushing " + p_.results.part_path(), [&] { return p_.results.bytes_written(); },
-            [&] { p_.results.flush(); });
-        last_flush_ns_ = p_.backend.device().now_ns();
-        figures.seconds[phase_flush] += seconds(last_flush_ns_ - now);
-        ++figures.calls[phase_flush];
+        p_.watch.begin("flush", ++flushes_);
+        flush(figures);
     }
     if ((due & tell_bit) != 0) {
-        double nll = 0;
-        for (const double part : p_.control.gather(nll_)) {
-            nll += part;
-        }
+        const Sums done = sums();
         const double run_s = seconds(now - begin_ns_);
         const auto tokens = static_cast<double>(p_.control.sum(figures.tokens));
-        p_.progress.tell({pass + 1, passes_, p_.control.sum(scored_), p_.inputs.packs.scored, nll,
-                          run_s, tokens / run_s});
+        p_.progress.tell({pass + 1, passes_, done.scored, p_.inputs.packs.scored, done.nll, run_s,
+                          tokens / run_s});
         last_told_ns_ = now;
     }
+    p_.watch.begin("pass", pass + 2);
+}
+
+void PassLoop::flush(RankFigures& figures) {
+    const std::int64_t begin = p_.backend.device().now_ns();
+    p_.watch.file_work(
+        "flushing " + p_.results.part_path(), [&] { return p_.results.bytes_written(); },
+        [&] { p_.results.flush(); });
+    last_flush_ns_ = p_.backend.device().now_ns();
+    figures.seconds[phase_flush] += seconds(last_flush_ns_ - begin);
+    ++figures.calls[phase_flush];
+}
+
+// Only while a pass takes long.
+void PassLoop::tell_underway() const {
+    if (p_.watch.wants_detail()) {
+        const auto work = p_.source.underway();
+        p_.watch.doing(work ? describe(*work, p_.inputs.chain.units)
+                            : "what comes before its first gather");
+    }
+}
+
+PassLoop::Sums PassLoop::sums() const {
+    Sums sums{p_.control.sum(scored_), 0};
+    for (const double part : p_.control.gather(nll_)) {
+        sums.nll += part;
+    }
+    return sums;
 }
 
 } // namespace foregather::job

@@ -9,6 +9,8 @@
 #include <foregather/base/error.hpp>
 #include <foregather/io/checkpoint_folder.hpp>
 
+#include "early_stop.hpp"
+
 namespace foregather::job {
 namespace {
 
@@ -61,6 +63,11 @@ std::vector<Named> named_inputs(const deck::Deck& deck) {
         inputs.push_back({"model.config", s.model.config});
         inputs.push_back({"train.evaluate", s.train.evaluate});
     }
+    if (s.job.name == "plan") {
+        inputs.push_back({"plan.model", s.plan.model});
+        inputs.push_back({"plan.machine", s.plan.machine});
+        inputs.push_back({"plan.measured", s.plan.measured});
+    }
     const auto empty = [](const Named& named) { return named.path.empty(); };
     inputs.erase(std::remove_if(inputs.begin(), inputs.end(), empty), inputs.end());
     return inputs;
@@ -75,6 +82,9 @@ void refuse_overlaps(const deck::Deck& deck, const std::string& deck_path) {
     std::vector<Named> outputs = {
         {deck.where("output.file"), s.output.file},
         {deck.where("output.file") + " while it is written", s.output.file + ".part"}};
+    if (s.job.name != "plan") {
+        outputs.push_back({"the file that stops the run", EarlyStop::file_of(deck)});
+    }
     if (!s.output.log.empty()) {
         outputs.push_back({deck.where("output.log"), s.output.log});
     }
@@ -82,6 +92,7 @@ void refuse_overlaps(const deck::Deck& deck, const std::string& deck_path) {
         std::vector<Named> files = inputs;
         files.insert(files.end(), outputs.begin(), outputs.end());
         refuse_among_checkpoints(deck, files);
+        inputs.push_back({"the folder of checkpoint.directory", s.checkpoint.directory});
     }
     const std::string& resume = s.checkpoint.resume;
     if (s.job.name == "train" && resume != "auto" && resume != "none") {

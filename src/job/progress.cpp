@@ -2,8 +2,10 @@
 // No carriage returns: under mpirun stdout looks like a terminal even when it is a file.
 #include "progress.hpp"
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include <foregather/base/error.hpp>
 
@@ -15,7 +17,7 @@ Progress::Progress(bool speaks, const std::string& log_path, bool append)
         log_.open(log_path_, append ? std::ios::app : std::ios::trunc);
         if (!log_) {
             base::refuse(log_path_ +
-                         ": the log (output.log) cannot be written; is the directory there?");
+                         ": the log (output.log) cannot be written: " + std::strerror(errno));
         }
     }
 }

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <ctime>
 
+#include <foregather/base/printable.hpp>
+
 #include "version.hpp"
 
 namespace foregather::job {
@@ -67,8 +69,10 @@ io::Table hosts_table(const mesh::Topology& topology, const std::vector<std::str
 }
 
 io::Table environment_table() {
-    constexpr std::array<const char*, 9> prefixes = {"NCCL_", "OMPI_", "CUDA_", "SLURM_",   "OMP_",
-                                                     "PMIX_", "PMI_",  "HDF5_", "OPENBLAS_"};
+    constexpr std::array<const char*, 22> prefixes = {
+        "NCCL_", "CUDA_",     "CUBLAS_", "NVIDIA_", "OMPI_",  "PMIX_",  "PMI_",  "MPICH_",
+        "MPIR_", "HYDRA_",    "UCX_",    "FI_",     "ROMIO_", "SLURM_", "HDF5_", "OMP_",
+        "GOMP_", "OPENBLAS_", "GOTO_",   "BLIS_",   "MKL_",   "ONEDNN_"};
     Strings names;
     Strings values;
     for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -76,8 +80,10 @@ io::Table environment_table() {
         for (const char* prefix : prefixes) {
             if (text.starts_with(prefix)) {
                 const auto equals = text.find('=');
-                names.push_back(text.substr(0, equals));
-                values.push_back(equals == std::string::npos ? "" : text.substr(equals + 1));
+                names.push_back(base::printable(text.substr(0, equals), text.size()));
+                values.push_back(equals == std::string::npos
+                                     ? ""
+                                     : base::printable(text.substr(equals + 1), text.size()));
             }
         }
     }
@@ -93,21 +99,23 @@ io::Table inputs_table(const std::vector<InputRow>& rows) {
     Integers bytes;
     Strings modified;
     Strings digests;
+    Strings verified;
     for (const InputRow& row : rows) {
         paths.push_back(row.path);
         bytes.push_back(row.bytes);
         modified.push_back(row.modified);
         digests.push_back(row.sha256);
+        verified.push_back(row.verified);
     }
-    return {
-        "/provenance/inputs",
-        {{"path", "", "input", paths},
-         {"bytes", "byte", "size", bytes},
-         {"modified", "", "time of last change, UTC", modified},
-         {"sha256", "", "of the weights' content as import wrote it; of the token file; of /config",
-          digests}},
-        {},
-        "input"};
+    return {"/provenance/inputs",
+            {{"path", "", "input", paths},
+             {"bytes", "byte", "size", bytes},
+             {"modified", "", "time of last change, UTC", modified},
+             {"sha256", "",
+              "of the weights' content as import wrote it; of the token file; of /config", digests},
+             {"verified", "", "what was compared with checksums in the file", verified}},
+            {},
+            "input"};
 }
 
 } // namespace
@@ -125,31 +133,43 @@ io::RunStart run_start(const Start& start, int ranks, std::int64_t packs_before,
     return {utc(start.started_unix_s), ranks, packs_before, command_line(start), steps_before};
 }
 
-InputRow input_row(const std::string& path, const std::string& sha256) {
+InputRow input_row(const std::string& path, const std::string& sha256,
+                   const std::string& verified) {
     struct stat facts {};
     const bool there = stat(path.c_str(), &facts) == 0;
-    return {path, there ? facts.st_size : -1, there ? utc(facts.st_mtime) : "unknown", sha256};
+    return {path, there ? facts.st_size : -1, there ? utc(facts.st_mtime) : "unknown", sha256,
+            verified};
 }
 
-InputRow text_row(const InputRow& file, const std::string& name, const std::string& text) {
-    return {file.path + ":" + name, std::ssize(text), file.modified, io::sha256_of_text(text)};
+InputRow text_row(const InputRow& file, const std::string& name, const std::string& text,
+                  bool sealed) {
+    return {file.path + ":" + name, std::ssize(text), file.modified, io::sha256_of_text(text),
+            sealed ? name : ""};
 }
 
 std::vector<InputRow> input_rows(const Inputs& inputs) {
     const InputRow weights = input_row(inputs.weights->path(), inputs.weights->content_sha256());
-    return {weights, input_row(inputs.tokens->path(), inputs.tokens_sha256),
-            text_row(weights, "/config", inputs.weights->config_json())};
+    return {weights,
+            input_row(inputs.tokens->path(), inputs.tokens_sha256, inputs.tokens->sealed()),
+            text_row(weights, "/config", inputs.weights->config_json(),
+                     inputs.weights->config_sealed())};
 }
 
-std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start) {
+io::Text effective_text(const deck::Deck& deck, const Became& became) {
+    return {"/provenance/deck_effective", deck.effective_text(became)};
+}
+
+std::vector<io::Text> resumed_texts(const deck::Deck& deck, const Start& start,
+                                    const Became& became) {
     return {{"/provenance/resumed_deck_text", deck.text()},
-            {"/provenance/resumed_deck_effective", deck.effective_text()},
+            {"/provenance/resumed_deck_effective", deck.effective_text(became)},
             {"/provenance/resumed_started", utc(start.started_unix_s)}};
 }
 
-std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start) {
+std::vector<io::Text> provenance_texts(const deck::Deck& deck, const Start& start,
+                                       const Became& became) {
     return {{"/provenance/deck_text", deck.text()},
-            {"/provenance/deck_effective", deck.effective_text()},
+            effective_text(deck, became),
             {"/provenance/command_line", command_line(start)},
             {"/provenance/started", utc(start.started_unix_s)}};
 }

@@ -84,8 +84,10 @@ std::vector<std::string> advice(const RunFacts& f) {
     const double compute = spread(f.ranks, phase_compute).max;
     const double gather = spread(f.ranks, phase_gather).max;
     if (p.verdict != schedule::Verdict::inert && p.exposed_s > 0.1 * run_seconds(f)) {
-        if (f.depth == 0) {
-            const bool limited = f.deck.sections().fsdp.forward_prefetch > 0;
+        if (f.depth.units == 0) {
+            const deck::FsdpSection& asked = f.deck.sections().fsdp;
+            const bool limited =
+                asked.forward_prefetch > 0 || (f.depth.automatic && asked.gather_memory.count > 0);
             notes.push_back(
                 std::string("every gather is waited for: ") +
                 (limited ? "a larger fsdp.gather_memory" : "fsdp.forward_prefetch = 1") +
@@ -93,6 +95,9 @@ std::vector<std::string> advice(const RunFacts& f) {
                 std::to_string(static_cast<int>(100 * std::min(compute, gather) / run_seconds(f))) +
                 " % of the run behind compute, for one more slot of " +
                 in_words(f.memory.slot_bytes));
+        } else if (f.depth.units + 1 >= std::ssize(f.inputs.chain.units)) {
+            notes.emplace_back("all units stay in their slots: nothing is gathered after the first "
+                               "pass, and what was waited for was gathered there");
         } else if (gather > compute) {
             notes.push_back(
                 "gathers take longer than compute, so depth cannot hide them: more tokens a pass "

@@ -38,7 +38,7 @@ struct RunFacts { // known on rank 0 when the run is over
     ParamType param;                             // asked for
     base::DType weights_seen = base::DType::f32; // what the arena and the slots hold
     MemoryPlan memory;
-    int depth = 0;             // in force
+    Depth depth;               // in force
     float logits_scale = 1.0F; // that the head multiplied by
     std::vector<RankFigures> ranks;
     RunPrefetch prefetch;

@@ -23,7 +23,7 @@ std::string counted(std::int64_t n, const std::string& one, const std::string& m
 
 std::string in_words(const device::Facts& facts) {
     if (facts.kind == "host") {
-        return std::to_string(facts.threads) + " threads per rank";
+        return counted(facts.threads, "thread", "threads") + " per rank";
     }
     return facts.name + " at " + facts.address + " (rank 0's)";
 }
@@ -77,10 +77,13 @@ std::string prefetch_lines(const std::string& label, const PrefetchTold& told) {
     if (p.verdict == schedule::Verdict::inert) {
         return first + "inert: " + told.inert + "\n";
     }
-    std::string text = first + "depth " + std::to_string(told.depth) + ", " +
-                       std::to_string(told.slots) + " slots of " + in_words(told.slot_bytes) +
+    std::string text = first + "depth " + std::to_string(told.depth.units) + ", " +
+                       counted(told.slots, "slot", "slots") + " of " + in_words(told.slot_bytes) +
                        ": " + name_of(p.verdict) + (p.reason.empty() ? "" : " (" + p.reason + ")") +
                        "\n";
+    if (told.depth.automatic) {
+        text += "           " + chosen_line(told.depth) + "\n";
+    }
     if (p.worst.judged == 0) {
         text += text_line("           issued ahead %lld at every use; no use computed long enough "
                           "to judge by the clock",

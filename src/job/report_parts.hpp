@@ -47,9 +47,12 @@ struct PrefetchTold {
     const char* direction; // "forward"
     const char* key;       // what it was asked for by
     const RunPrefetch& run;
-    int requested = 0, depth = 0, slots = 0;
+    int asked = 0; // deck::automatic for `auto`
+    const Depth& depth;
+    int slots = 0;
     base::Bytes slot_bytes;
     std::string inert; // why nothing was gathered, where the verdict is `inert`
+    int requested() const { return asked == deck::automatic ? depth.units : asked; }
 };
 // `label`: the first word of the first line.
 std::string prefetch_lines(const std::string& label, const PrefetchTold& told);

@@ -94,7 +94,7 @@ void settle_before(deck::Ledger& ledger, const deck::Deck& deck, const Transport
         if (s.output.require == "observed") {
             base::refuse(deck.where("output.require") + " = observed cannot be met: " + why);
         }
-    } else if (depth.units != s.fsdp.forward_prefetch) {
+    } else if (!depth.automatic && depth.units != s.fsdp.forward_prefetch) {
         ledger.clamp("fsdp.forward_prefetch", std::to_string(depth.units), depth.why);
     }
     if (s.data.window == 0) {
@@ -121,6 +121,7 @@ void settle_after(deck::Ledger& ledger, const RunFacts& facts, const Aftermath& 
     ledger.honour("job.strict", std::to_string(ledger.inert_notes().size()) +
                                     " keys set that are inert, " +
                                     std::to_string(ledger.clamp_notes().size()) + " clamped");
+    settle_limit(ledger, s, run_seconds(facts));
     ledger.honour("job.title", std::to_string(s.job.title.size()) + " bytes stored as /title");
     settle_data(ledger, facts);
     const Seen seen = seen_in(facts);

@@ -15,14 +15,25 @@ std::string in_format(double value, const char* format) {
     return text;
 }
 
-void settle_prefetch(deck::Ledger& ledger, const char* key, const RunPrefetch& p, int depth,
-                     int asked) {
+void settle_limit(deck::Ledger& ledger, const deck::Sections& sections, double seconds) {
+    ledger.honour("job.max_time",
+                  sections.job.max_time_s == 0
+                      ? "no limit of its own"
+                      : "the work was done in " + in_format(seconds, "%.1f") + " s");
+}
+
+void settle_prefetch(deck::Ledger& ledger, const char* key, const RunPrefetch& p,
+                     const Depth& depth, int asked) {
     const std::string seen = "issued ahead " + std::to_string(p.issued_ahead) + ", begun ahead " +
                              in_format(p.worst.begun_ahead, "%.0f") + " (median), verdict " +
                              name_of(p.verdict);
     if (p.order_wrong) {
         ledger.dishonour(key, seen, p.reason);
-    } else if (depth == asked) { // else clamped before the run
+    } else if (depth.automatic) {
+        ledger.honour(key, "depth " + std::to_string(depth.units) + ": " + seen,
+                      "auto became " + std::to_string(depth.units) + ": " + depth.why +
+                          (p.reason.empty() ? "" : "; " + p.reason));
+    } else if (depth.units == asked) { // else clamped before the run
         ledger.honour(key, seen, p.reason);
     }
 }
@@ -41,7 +52,7 @@ void settle_gathers(deck::Ledger& ledger, const Seen& f) {
                                       " s, longest silence of a rank or of file work " +
                                       in_format(silence, "%.1f") + " s");
     const bool from_ranks = f.transport.name != "none" && f.transport.name != host_memory_transport;
-    if (from_ranks) {
+    if (from_ranks && s.bench.transports.empty()) {
         ledger.honour("comm.transport", f.transport_seen, f.transport.why);
     }
     if (!moves(f.transport)) {
@@ -140,13 +151,15 @@ void settle_output(deck::Ledger& ledger, const Seen& f, const OutputSeen& seen) 
     const deck::OutputSection& o = f.deck.sections().output;
     ledger.honour("output.file", o.file);
     ledger.honour("output.existing", seen.existing);
-    std::int64_t flushes = 0;
-    for (const RankFigures& r : f.ranks) {
-        flushes = std::max(flushes, r.calls[phase_flush]);
+    if (deck::known_key("output.flush_every").serves(f.deck.sections().job.name)) {
+        std::int64_t flushes = 0;
+        for (const RankFigures& r : f.ranks) {
+            flushes = std::max(flushes, r.calls[phase_flush]);
+        }
+        ledger.honour("output.flush_every", std::to_string(flushes) + " times in " +
+                                                in_format(spread(f.ranks, phase_run).max, "%.2f") +
+                                                " s, and at the end");
     }
-    ledger.honour("output.flush_every", std::to_string(flushes) + " times in " +
-                                            in_format(spread(f.ranks, phase_run).max, "%.2f") +
-                                            " s, and at the end");
     ledger.honour("output.timeline",
                   o.timeline ? std::to_string(seen.spans_kept) + " spans kept" : "no spans kept");
     if (o.timeline) {
@@ -160,8 +173,12 @@ void settle_output(deck::Ledger& ledger, const Seen& f, const OutputSeen& seen) 
         ledger.honour("output.require",
                       o.require == "none" ? "nothing was required" : "the verdict is observed");
     }
+    std::string overrides;
+    for (const std::string& line : f.overrides) {
+        overrides += (overrides.empty() ? "" : "; ") + line;
+    }
     ledger.honour("output.environment",
-                  "variables that override keys: " + std::to_string(f.overrides.size()));
+                  "variables that override keys: " + std::to_string(f.overrides.size()), overrides);
     if (o.log.empty()) {
         ledger.honour("output.log", "no log was asked for");
     } else {
@@ -186,17 +203,6 @@ void refuse_wide_heads(const deck::Deck& deck, int head_dim, backend::Backend& b
                      ", but attention on " + backend.kind() + " takes at most " +
                      std::to_string(widest) + "; use device.kind = host");
     }
-}
-
-void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides) {
-    if (overrides.empty() || deck.sections().output.environment != "strict") {
-        return;
-    }
-    std::string text = deck.where("output.environment") + " = strict:";
-    for (const std::string& line : overrides) {
-        text += "\n  " + line;
-    }
-    base::refuse(text + "\n  unset these, or set output.environment = warn");
 }
 
 } // namespace foregather::job

@@ -49,13 +49,12 @@ void settle_tokenizers(deck::Ledger& ledger, const deck::Deck& deck, const std::
                        const std::string& of_tokens);
 // Throws Error(refused) for a model whose heads the backend's attention does not take.
 void refuse_wide_heads(const deck::Deck& deck, int head_dim, backend::Backend& backend);
-// Throws Error(refused), with all of them, for variables that override keys under
-// output.environment = strict; under warn they are told.
-void judge_environment(const deck::Deck& deck, const std::vector<std::string>& overrides);
 
 // After the run.
-void settle_prefetch(deck::Ledger& ledger, const char* key, const RunPrefetch& run, int depth,
-                     int asked);
+// job.max_time, of a run that did all its work.
+void settle_limit(deck::Ledger& ledger, const deck::Sections& sections, double seconds);
+void settle_prefetch(deck::Ledger& ledger, const char* key, const RunPrefetch& run,
+                     const Depth& depth, int asked);
 void settle_gathers(deck::Ledger& ledger, const Seen& seen);
 void settle_device(deck::Ledger& ledger, const Seen& seen);
 void settle_pieces(deck::Ledger& ledger, const deck::Deck& deck, const model::Chain& chain,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <foregather/base/error.hpp>
 #include <foregather/io/checkpoint_folder.hpp>
@@ -49,7 +50,7 @@ namespace {
 void settle_movement(deck::Ledger& ledger, const deck::Deck& deck, const TrainChoices& c) {
     const deck::Sections& s = deck.sections();
     if (moves(c.transport)) {
-        if (c.schedule.forward.units != s.fsdp.forward_prefetch) {
+        if (!c.schedule.forward.automatic && c.schedule.forward.units != s.fsdp.forward_prefetch) {
             ledger.clamp("fsdp.forward_prefetch", std::to_string(c.schedule.forward.units),
                          c.schedule.forward.why);
         }
@@ -57,7 +58,8 @@ void settle_movement(deck::Ledger& ledger, const deck::Deck& deck, const TrainCh
             ledger.inert("fsdp.backward_prefetch",
                          "fsdp.reshard_after_forward = false: backward finds all units where "
                          "forward left them");
-        } else if (c.schedule.backward.units != s.fsdp.backward_prefetch) {
+        } else if (!c.schedule.backward.automatic &&
+                   c.schedule.backward.units != s.fsdp.backward_prefetch) {
             ledger.clamp("fsdp.backward_prefetch", std::to_string(c.schedule.backward.units),
                          c.schedule.backward.why);
         }
@@ -320,6 +322,8 @@ void settle_train_after(deck::Ledger& ledger, const TrainFacts& facts, const Tra
     ledger.honour("job.strict", std::to_string(ledger.inert_notes().size()) +
                                     " keys set that are inert, " +
                                     std::to_string(ledger.clamp_notes().size()) + " clamped");
+    settle_limit(ledger, facts.deck.sections(),
+                 std::accumulate(facts.step_seconds.begin(), facts.step_seconds.end(), 0.0));
     ledger.honour("job.title", std::to_string(facts.deck.sections().job.title.size()) +
                                    " bytes stored as /title");
     settle_train_data(ledger, facts, inputs);
@@ -329,15 +333,15 @@ void settle_train_after(deck::Ledger& ledger, const TrainFacts& facts, const Tra
     settle_gathers(ledger, seen);
     settle_link(ledger, facts);
     if (moves(facts.transport)) {
-        settle_prefetch(ledger, "fsdp.forward_prefetch", facts.forward,
-                        facts.schedule.forward.units, fsdp.forward_prefetch);
+        settle_prefetch(ledger, "fsdp.forward_prefetch", facts.forward, facts.schedule.forward,
+                        fsdp.forward_prefetch);
         const double gathers = static_cast<double>(facts.backward.gathers);
         ledger.honour("fsdp.reshard_after_forward",
                       in_format(gathers, "%.0f") + " gathers of a rank for backward, " +
                           std::to_string(facts.forward.gathers) + " for forward");
         if (fsdp.reshard_after_forward) {
             settle_prefetch(ledger, "fsdp.backward_prefetch", facts.backward,
-                            facts.schedule.backward.units, fsdp.backward_prefetch);
+                            facts.schedule.backward, fsdp.backward_prefetch);
         }
     }
     if (facts.transport.name != "none") {

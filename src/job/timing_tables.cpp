@@ -49,11 +49,13 @@ io::Table prefetch_table(const std::vector<PrefetchTold>& d) {
     return {
         "/timing/prefetch",
         {column<Strings>("direction", "", "order of uses", d, [](Told t) { return t.direction; }),
-         column<Integers>("requested", "1",
-                          "fsdp.forward_prefetch, fsdp.backward_prefetch: units to gather ahead", d,
-                          [](Told t) { return t.requested; }),
+         column<Integers>(
+             "requested", "1",
+             "fsdp.forward_prefetch, fsdp.backward_prefetch: units to gather ahead; what "
+             "auto became",
+             d, [](Told t) { return t.requested(); }),
          column<Integers>("depth", "1", "depth in force, after clamping", d,
-                          [](Told t) { return t.depth; }),
+                          [](Told t) { return t.depth.units; }),
          column<Integers>(
              "issued_ahead", "1",
              "later uses issued when a compute was enqueued, least of any rank and use", d,

@@ -10,6 +10,7 @@
 #include "provenance.hpp"
 #include "settle_train.hpp"
 #include "span_table.hpp"
+#include "train_rehearsal.hpp"
 #include "train_run.hpp"
 
 namespace foregather::job {
@@ -24,25 +25,33 @@ base::Status TrainRun::run() {
     }
     prepare();
     load();
+    if (chooses()) {
+        choose_depths_by_measuring();
+    }
     TrainLoop loop({s_, inputs_, topology_, control_, *backend_, trainer_->transformer(),
                     schedule_.plan, trainer_->source(), trainer_->evaluation(), trainer_->reducer(),
-                    trainer_->optimizer(), trainer_->compute()},
+                    trainer_->optimizer(), trainer_->compute(), *watch_},
                    rule_, state_,
                    {[&](const StepFacts& step, const Batch& batch) { after_step(step, batch); },
                     [&](const Evaluation& evaluation) { after_evaluation(evaluation); },
-                    [&] { between_steps(); }});
+                    [&] { return between_steps(); }});
     loop.run();
-    return finish(loop);
+    return loop.stopped() ? stop() : finish(loop);
 }
 
 void TrainRun::prepare() {
     device::Device& device = backend_->device();
     memory_ = plan_training_memory(*work_, transport_, schedule_);
     control_.together([&] { refuse_beyond_device(memory_, device.facts()); });
-    watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
     lay_out_results();
+    const TrainSchedule allowed = schedule_;
+    if (chooses()) { // one slot is enough to measure
+        schedule_.plan.reshard_after_forward = true;
+        schedule_ = with_depths(schedule_, {}, {});
+    }
     trainer_ = std::make_unique<Trainer>(
         Trainer::Parts{s_, inputs_, topology_, control_, *backend_, transport_, schedule_, *work_});
+    schedule_ = allowed;
     checkpoints_ = std::make_unique<Checkpoints>(control_, *watch_, s_.checkpoint, content(),
                                                  trainer_->memory());
     offset_at_start_ns_ = control_.clock_offset_ns([&] { return device.now_ns(); });
@@ -52,10 +61,12 @@ std::vector<InputRow> TrainRun::input_rows() const {
     const InputRow model =
         inputs_.weights ? input_row(inputs_.weights->path(), inputs_.weights->content_sha256())
                         : input_row(inputs_.config_path, "");
-    std::vector<InputRow> rows = {model, input_row(inputs_.tokens->path(), inputs_.tokens_sha256),
-                                  text_row(model, "/config", inputs_.config_json)};
+    std::vector<InputRow> rows = {
+        model, input_row(inputs_.tokens->path(), inputs_.tokens_sha256, inputs_.tokens->sealed()),
+        text_row(model, "/config", inputs_.config_json,
+                 inputs_.weights && inputs_.weights->config_sealed())};
     if (inputs_.evaluation) {
-        rows.push_back(input_row(inputs_.evaluation->path(), ""));
+        rows.push_back(input_row(inputs_.evaluation->path(), "", inputs_.evaluation->sealed()));
     }
     if (from_.checkpoint) {
         rows.push_back(input_row(from_.checkpoint->path(), ""));
@@ -72,7 +83,8 @@ void TrainRun::lay_out_results() {
     if (control_.first()) {
         tables = provenance_tables(input_rows(), topology_, devices);
         tables.push_back(io::starts_table(starts_));
-        texts = provenance_texts(deck_, start_);
+        texts = provenance_texts(
+            deck_, start_, chooses() ? Became{} : became(schedule_.forward, schedule_.backward));
     }
     results_ = std::make_unique<io::ResultsFile>(
         control_, output(), std::nullopt, tables, texts, std::nullopt,
@@ -125,7 +137,46 @@ void TrainRun::load() {
     progress_->say("begins with " + began_with_);
 }
 
+// Before the run begins: by the first step's packs. Weights, moments and position stay.
+void TrainRun::choose_depths_by_measuring() {
+    const Batch batch = order_->batch({state_.epoch, state_.place});
+    const Division division = divide(inputs_.items, batch, topology_.size(), s_.batch.tokens);
+    const auto plan_of = [&](int forward, int backward) {
+        schedule::Plan plan = with_depths(schedule_, {forward, ""}, {backward, ""}).plan;
+        plan.passes = division.per_rank;
+        plan.step_ends = {division.per_rank};
+        return plan;
+    };
+    {
+        TrainRehearsal rehearsal({*trainer_, s_.train, control_, *backend_}, schedule_.plan,
+                                 TrainLoop::most_tokens(s_, inputs_),
+                                 TrainRehearsal::Ending::leave);
+        control_.together([&] {
+            PackInputs first;
+            fill(first, inputs_.items, division.pack(topology_.rank(), 0), *inputs_.tokens);
+            rehearsal.take(first);
+        });
+        auto_ = choose_by_measuring({rehearsal, trainer_->home(), control_}, plan_of,
+                                    range_of(schedule_.forward), range_of(schedule_.backward));
+    }
+    const schedule::DepthCandidate& chosen = auto_->choice.chosen;
+    schedule_ = with_depths(schedule_, chosen_of(schedule_.forward, chosen.forward, *auto_),
+                            chosen_of(schedule_.backward, chosen.backward, *auto_));
+    for (const auto& [direction, depth] :
+         {std::pair{"forward", &schedule_.forward}, std::pair{"backward", &schedule_.backward}}) {
+        if (depth->automatic) {
+            progress_->say(std::string("prefetch ") + direction + " " + chosen_line(*depth));
+        }
+    }
+    memory_ = plan_training_memory(*work_, transport_, schedule_);
+    trainer_->reopen_sources();
+    load_end_ns_ = backend_->device().now_ns();
+    last_flush_s_ = static_cast<double>(load_end_ns_) * 1e-9;
+    product_s_before_ = backend_->kernels().product_seconds().value_or(0);
+}
+
 void TrainRun::after_step(const StepFacts& step, const Batch& batch) {
+    take_notes(false);
     step_seconds_.push_back(step.seconds);
     batches_.take(batch, inputs_.items);
     step_of_pass_.push_back((step_of_pass_.empty() ? 0 : step_of_pass_.back()) + step.passes);
@@ -152,6 +203,14 @@ void TrainRun::after_step(const StepFacts& step, const Batch& batch) {
     }
 }
 
+// Those that the watch has told.
+void TrainRun::take_notes(bool last) {
+    for (const std::string& note : watch_->take_notes(last)) {
+        notes_.push_back(note);
+        progress_->log({{"event", "note"}, {"text", note}});
+    }
+}
+
 void TrainRun::after_evaluation(const Evaluation& evaluation) {
     progress_->say(evaluation_line(evaluation, s_.train.steps));
     progress_->log(evaluation_object(evaluation));
@@ -163,26 +222,57 @@ void TrainRun::after_evaluation(const Evaluation& evaluation) {
 
 // Behind a step that was not applied weights may be lost already, by the update before it: what is
 // due waits for a step that is applied, and at the end no older checkpoint is removed.
-void TrainRun::between_steps() {
+bool TrainRun::between_steps() {
+    constexpr double assumed_bytes_per_s = 1e9;
+    const double first_save_s =
+        static_cast<double>(io::bytes_of(content()).count) / assumed_bytes_per_s;
+    const double slowest_s = *std::max_element(step_seconds_.begin(), step_seconds_.end());
+    const double save_s = saved_.empty() ? first_save_s : saved_.back().seconds;
+    const std::int64_t asked = control_.max(early_->asked({slowest_s, save_s}));
+    const bool stops = asked > 0 && state_.step < s_.train.steps && state_.bad_steps == 0;
     const std::int64_t every = s_.checkpoint.every;
     // Weights that no step of this start has changed are not worth a checkpoint at its end.
     const bool learned = state_.bad_steps < state_.step - first_step_ + 1;
     const bool last =
         state_.step == s_.train.steps && learned && state_.bad_steps < s_.train.max_bad_steps;
-    save_due_ = save_due_ || (every > 0 && state_.step % every == 0);
+    save_due_ = save_due_ || stops || (every > 0 && state_.step % every == 0);
     if (!s_.checkpoint.directory.empty() && (last || (save_due_ && state_.bad_steps == 0))) {
         save();
         save_due_ = false;
     }
     flush_if_due();
+    if (stops) {
+        stopped_ = EarlyStop::reason(asked);
+    }
+    return stops;
+}
+
+base::Status TrainRun::stop() {
+    flush();
+    early_->take_away_file();
+    const std::string where = "stopped after step " + std::to_string(state_.step) + " of " +
+                              std::to_string(s_.train.steps) + " (" + stopped_ + ")";
+    progress_->log({{"event", "stopped"},
+                    {"reason", stopped_},
+                    {"step", state_.step},
+                    {"steps", s_.train.steps}});
+    if (s_.checkpoint.directory.empty()) {
+        throw mesh::AgreedError(base::Status::failed,
+                                where + ": checkpoint.directory is empty, so nothing is kept");
+    }
+    progress_->say(where + ": " + saved_.back().path +
+                   " is saved; submit again with checkpoint.resume = auto to go on");
+    return base::Status::stopped;
 }
 
 // What was told of the steps reaches the disk before a checkpoint that is ahead of it: by these
 // rows a later start knows the results as those of its own run.
 void TrainRun::save() {
     flush();
+    watch_->begin("save", state_.step);
     trainer_->compute().sync(); // the last update
     Checkpoints::Saved saved = checkpoints_->save(state_, state_.bad_steps > 0);
+    watch_->end();
     progress_->say(save_line(saved));
     progress_->log(save_object(saved, state_.step));
     if (!saved.note.empty()) {
@@ -202,9 +292,11 @@ void TrainRun::flush_if_due() {
 
 void TrainRun::flush() {
     const double now = static_cast<double>(backend_->device().now_ns()) * 1e-9;
+    watch_->begin("flush", figures_.calls[phase_flush] + 1);
     watch_->file_work(
         "flushing " + results_->part_path(), [&] { return results_->bytes_written(); },
         [&] { results_->flush(); });
+    watch_->end();
     last_flush_s_ = static_cast<double>(backend_->device().now_ns()) * 1e-9;
     figures_.seconds[phase_flush] += last_flush_s_ - now;
     ++figures_.calls[phase_flush];

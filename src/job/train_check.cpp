@@ -91,7 +91,8 @@ std::string check_train(const deck::Deck& deck, const std::string& deck_path, in
                          replicas, param.type, type_of_reduce, needs};
     std::string text = head_text(deck, layout, device, threads);
     text += "transport: " + transport.name + " (" + transport.why + ")\n";
-    text += work_text(s, inputs, layout.ranks, begin.step);
+    text += checksums_text(inputs.weights.get(), {inputs.tokens.get(), inputs.evaluation.get()});
+    text += work_text(s, inputs, layout.ranks, begin.step) + limit_text(deck);
     text += memory_text(plan_training_memory(work, transport, schedule), layout, needs);
     for (const std::string& line : begin.disk) {
         text += "  " + line + "\n";

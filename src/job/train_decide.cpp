@@ -9,6 +9,7 @@
 #include <foregather/mesh/window.hpp>
 #include <foregather/shard/save.hpp>
 
+#include "environment.hpp"
 #include "paths.hpp"
 #include "provenance.hpp"
 #include "settle.hpp"
@@ -33,10 +34,12 @@ TrainRun::TrainRun(const deck::Deck& deck, const Start& start)
       ledger_(deck) {}
 
 void TrainRun::decide() {
+    watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
     control_.together([&] {
         inputs_ = open_train_inputs(deck_, control_.first());
         if (control_.first()) {
             refuse_overlaps(deck_, start_.deck_name);
+            hold_folder(); // before it is looked at
             replaced_ = std::filesystem::exists(s_.output.file);
         }
     });
@@ -45,16 +48,24 @@ void TrainRun::decide() {
     begin_ns_ = backend_->device().now_ns() -
                 (std::chrono::steady_clock::now() - start_.begin) / std::chrono::nanoseconds(1);
     control_.together([&] {
-        judge_environment(deck_, backend_->overrides);
+        guard_environment(deck_, topology_, *backend_);
         refuse_wide_heads(deck_, inputs_.config.head_dim, *backend_);
     });
     choose_transport_and_depths();
     find_beginning();
     control_.together([&] {
+        early_ = std::make_unique<EarlyStop>(deck_, start_, control_);
         progress_ = std::make_unique<Progress>(
             control_.first(), nothing_left() ? "" : s_.output.log, from_.checkpoint.has_value());
     });
     tell_notes();
+}
+
+// Keeps it from other runs, once it is there. By rank 0.
+void TrainRun::hold_folder() {
+    if (!s_.checkpoint.directory.empty() && !folder_) {
+        folder_ = io::hold_checkpoints(s_.checkpoint.directory);
+    }
 }
 
 void TrainRun::choose_transport_and_depths() {
@@ -62,7 +73,7 @@ void TrainRun::choose_transport_and_depths() {
     const int threads = backend_->device().facts().threads;
     work_.emplace(TrainWork{s_, inputs_, threads, topology_.shard_size(), topology_.replicas(),
                             param_.type, type_of(s_.fsdp.reduce_dtype),
-                            backend::needs_of(backend_->kind(), threads)});
+                            backend::needs_of(*backend_)});
     const shard::ArenaPlan plan =
         arena_plan(inputs_.chain, topology_.shard_size(), work_->needs, param_.type);
     const mesh::WindowSpace space = mesh::window_space();
@@ -125,6 +136,7 @@ void TrainRun::find_beginning() {
                 throw base::Error(error.status(),
                                   deck_.where("checkpoint.directory") + ": " + error.what());
             }
+            hold_folder();
         }
     });
 }
@@ -160,6 +172,9 @@ void TrainRun::tell_notes() {
     }
     if (!start_.launcher_warning.empty()) {
         notes_.push_back(start_.launcher_warning);
+    }
+    if (!early_->limit().empty()) {
+        notes_.push_back(early_->limit());
     }
     if (s_.checkpoint.directory.empty()) {
         notes_.push_back("checkpoint.directory is not set: the trained weights are not kept");

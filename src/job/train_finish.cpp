@@ -80,10 +80,14 @@ base::Status TrainRun::finish(const TrainLoop& loop) {
     std::vector<io::Text> texts;
     std::string told;
     if (control_.first()) {
+        take_notes(true);
         const auto advices = train_advice(facts);
         notes_.insert(notes_.end(), advices.begin(), advices.end());
         told = train_report(facts, notes_);
         texts = {finished_text(), {"/provenance/report", told}};
+        if (auto_) { // laid out before it was known
+            texts.push_back(effective_text(deck_, became(schedule_.forward, schedule_.backward)));
+        }
         if (const std::string how = backend_->kernels().algorithms(); !how.empty()) {
             texts.push_back({"/provenance/algorithms", how});
         }
@@ -167,6 +171,10 @@ std::vector<io::Table> TrainRun::closing_tables(const TrainFacts& facts, io::Tab
     std::vector<io::Table> tables = train_timing_tables(facts);
     if (s_.output.timeline) {
         tables.push_back(std::move(spans));
+    }
+    if (auto_) {
+        const auto more = choice_tables(*auto_, schedule_.plan, inputs_.chain);
+        tables.insert(tables.end(), more.begin(), more.end());
     }
     tables.push_back(io::runs_table(starts_));
     tables.push_back(ledger_table(ledger_));

@@ -3,9 +3,6 @@
 #include "train_inputs.hpp"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <foregather/base/error.hpp>
 #include <foregather/io/digest.hpp>
@@ -15,36 +12,24 @@
 namespace foregather::job {
 namespace {
 
-constexpr int most_layers = 10000;                     // of a model that no file holds yet
-constexpr std::uintmax_t most_config_bytes = 16 << 20; // a config has some thousand
-
-std::string read_config(const deck::Deck& deck) {
-    const std::string& path = deck.sections().model.config;
-    std::error_code none;
-    std::ifstream file(path, std::ios::binary);
-    const bool usable = file && std::filesystem::is_regular_file(path, none) &&
-                        std::filesystem::file_size(path, none) <= most_config_bytes;
-    const std::string text =
-        usable ? std::string(std::istreambuf_iterator<char>(file), {}) : std::string();
-    if (!usable || !file) {
-        base::refuse(deck.where("model.config") + ": " + path +
-                     " cannot be read as a config.json; is it a file, and the path right?");
+// What is wrong with the file of a key, told with the key's place.
+template <class Work>
+void named(const deck::Deck& deck, const char* key, const Work& work) {
+    try {
+        work();
+    } catch (const base::Error& error) {
+        throw base::Error(error.status(), deck.where(key) + ": " + error.what());
     }
-    return text;
 }
 
 void open_model(const deck::Deck& deck, TrainInputs& in) {
     const deck::ModelSection& model = deck.sections().model;
     if (model.weights.empty()) {
         in.config_path = model.config;
-        in.config_json = read_config(deck);
-        in.config = model::parse_config(in.config_json, in.config_path);
-        if (in.config.layers > most_layers) { // before anything is listed layer by layer
-            base::refuse(deck.where("model.config") + ": " + in.config_path + " asks for " +
-                         std::to_string(in.config.layers) +
-                         " layers (num_hidden_layers); at most " + std::to_string(most_layers) +
-                         " are taken");
-        }
+        named(deck, "model.config", [&] {
+            in.config_json = read_config(in.config_path);
+            in.config = config_without_weights(in.config_json, in.config_path);
+        });
     } else {
         OpenedWeights opened = open_weights(model.weights);
         in.weights = std::move(opened.file);
@@ -99,16 +84,6 @@ Items list_items(const deck::Deck& deck, const io::TokenFile& tokens, std::int64
                            " have no token to learn, and are left out");
     }
     return items;
-}
-
-// What is wrong with the file of a key, told with the key's place.
-template <class Work>
-void named(const deck::Deck& deck, const char* key, const Work& work) {
-    try {
-        work();
-    } catch (const base::Error& error) {
-        throw base::Error(error.status(), deck.where(key) + ": " + error.what());
-    }
 }
 
 void note_small_epoch(const deck::Deck& deck, TrainInputs& in) {

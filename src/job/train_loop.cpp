@@ -49,6 +49,8 @@ TrainLoop::TrainLoop(const Parts& parts, const BatchRule& rule, io::TrainingStat
         f.done = device.event();
     }
     summed_ = device.event();
+    look_ = std::make_shared<device::Device::Look>([this] { tell_underway(); });
+    device.look_while_waiting(look_);
 }
 
 TrainLoop::~TrainLoop() {
@@ -60,6 +62,26 @@ TrainLoop::~TrainLoop() {
 
 base::Elements TrainLoop::most_tokens(const deck::Sections& sections, const TrainInputs& inputs) {
     return std::max({sections.batch.tokens, inputs.items.longest, inputs.evaluation_items.longest});
+}
+
+// Only while a step or an evaluation takes long.
+void TrainLoop::tell_underway() const {
+    if (!p_.watch.wants_detail()) {
+        return;
+    }
+    auto work = p_.source.underway();
+    if (!work && p_.evaluation != nullptr) {
+        work = p_.evaluation->underway();
+    }
+    const auto reduction = p_.reducer.underway();
+    std::string text = work ? describe(*work, p_.inputs.chain.units) : "";
+    if (work && !work->begun && state_.updates > 0) {
+        text += ", which comes after the update";
+    }
+    if (reduction) {
+        text += (text.empty() ? "" : "; ") + describe(*reduction, p_.inputs.chain.units);
+    }
+    p_.watch.doing(text.empty() ? "the sums of the step" : text);
 }
 
 double TrainLoop::now_s() const { return static_cast<double>(p_.backend.device().now_ns()) * 1e-9; }
@@ -82,14 +104,15 @@ std::int64_t TrainLoop::next_stop() const {
 void TrainLoop::run() {
     const int allocations = p_.backend.device().allocations();
     last_end_s_ = now_s();
-    while (state_.step < p_.sections.train.steps && !gave_up_) {
+    while (state_.step < p_.sections.train.steps && !gave_up_ && !stopped_) {
         run_segment(next_stop());
         if (!gave_up_ && evaluates_after(state_.step)) {
             evaluate();
-            hooks_.between();
+            stopped_ = hooks_.between();
             last_end_s_ = now_s();
         }
     }
+    p_.watch.end();
     figures_.optimizer_s += p_.optimizer.take_seconds();
     figures_.allocations = p_.backend.device().allocations() - allocations;
 }
@@ -112,12 +135,16 @@ void TrainLoop::run_segment(std::int64_t last_step) {
     }
     p_.source.begin_segment(plan.passes, plan.step_ends);
     p_.reducer.begin_segment(plan);
-    while (state_.step < last_step && !gave_up_) {
+    while (state_.step < last_step && !gave_up_ && !stopped_) {
         run_step(order_.batch({state_.epoch, state_.place}));
+    }
+    if (stopped_) {
+        p_.source.stop_early();
     }
 }
 
 void TrainLoop::run_step(const Batch& batch) {
+    p_.watch.begin("step", state_.step + 1);
     const Division division = divide_batch(batch);
     const auto scale = static_cast<float>(1.0 / static_cast<double>(batch.targets));
     Sums sums;
@@ -134,6 +161,7 @@ void TrainLoop::run_step(const Batch& batch) {
     p_.optimizer.sum_squares(p_.compute);
     summed_->record(p_.compute);
     const double begin = now_s();
+    p_.watch.doing("waiting for its passes");
     summed_->wait_host();
     figures_.step_wait_s += now_s() - begin;
     figures_.wait_s += now_s() - begin;
@@ -160,9 +188,10 @@ void TrainLoop::run_step(const Batch& batch) {
     const double end = now_s();
     figures_.run_s += end - last_end_s_;
     facts.seconds = end - last_end_s_;
+    p_.watch.doing("storing the step's figures");
     hooks_.step(facts, batch);
     if (!evaluates_after(facts.step)) {
-        hooks_.between();
+        stopped_ = hooks_.between();
     }
     last_end_s_ = now_s();
 }
@@ -170,6 +199,7 @@ void TrainLoop::run_step(const Batch& batch) {
 // The same decision on every rank: sums are added in the order of ranks, the squares over the ranks
 // of one replica, since all replicas hold the same.
 void TrainLoop::decide(StepFacts& facts, double nll) {
+    p_.watch.doing("waiting for the other ranks' sums");
     const auto losses = p_.control.gather(nll);
     const auto squares = p_.control.gather(p_.optimizer.squares());
     double loss = 0, square = 0;
@@ -251,6 +281,7 @@ void TrainLoop::fetch(Sums& sums, bool waited) {
 }
 
 void TrainLoop::evaluate() {
+    p_.watch.begin("evaluation", state_.step);
     const double begin = now_s();
     const Items& items = p_.inputs.evaluation_items;
     const Division division =
@@ -298,6 +329,7 @@ void TrainLoop::evaluate() {
     state_.evaluations.loss.push_back(result.loss);
     state_.evaluations.tokens.push_back(result.targets);
     hooks_.evaluated(result);
+    p_.watch.end();
 }
 
 } // namespace foregather::job

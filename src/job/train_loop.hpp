@@ -11,6 +11,7 @@
 #include <foregather/deck/sections.hpp>
 #include <foregather/io/checkpoint_file.hpp>
 #include <foregather/mesh/topology.hpp>
+#include <foregather/mesh/watch.hpp>
 #include <foregather/model/training.hpp>
 #include <foregather/schedule/gradient_reducer.hpp>
 #include <foregather/schedule/source.hpp>
@@ -70,13 +71,14 @@ public:
         schedule::GradientReducer& reducer;
         Optimizer& optimizer;
         device::Stream& compute;
+        mesh::Watch& watch;
     };
     struct Hooks {
         // After each step, its update being enqueued; after each evaluation; and when all that
-        // follows a step is done, before the next. Collective.
+        // follows a step is done, before the next: true if the run is to stop there. Collective.
         std::function<void(const StepFacts&, const Batch&)> step;
         std::function<void(const Evaluation&)> evaluated;
-        std::function<void()> between;
+        std::function<bool()> between;
     };
     // Allocates what two passes need. `state` is where the run begins, and goes on in it.
     TrainLoop(const Parts& parts, const BatchRule& rule, io::TrainingState& state, Hooks hooks);
@@ -85,10 +87,13 @@ public:
     TrainLoop(const TrainLoop&) = delete;
     TrainLoop& operator=(const TrainLoop&) = delete;
 
-    // Collective; blocks. Ends at train.steps, or when too many steps in a row were not applied.
+    // Collective; blocks. Ends at train.steps, where a hook says so, or when too many steps in a
+    // row were not applied.
     void run();
     // Too many steps in a row were not applied.
     bool gave_up() const { return gave_up_; }
+    // The run was stopped between two steps: nothing is on its way any more.
+    bool stopped() const { return stopped_; }
     const LoopFigures& figures() const { return figures_; }
 
     static base::Elements most_tokens(const deck::Sections& sections, const TrainInputs& inputs);
@@ -119,8 +124,10 @@ private:
     Flight& flight(std::int64_t pass) { return flights_[static_cast<std::size_t>(pass % 2)]; }
     Division divide_batch(const Batch& batch) const;
     double now_s() const;
+    void tell_underway() const;
 
     Parts p_;
+    std::shared_ptr<device::Device::Look> look_; // while the main thread waits
     DataOrder order_;
     DataOrder ahead_; // the same, asked for steps to come
     LearningRate rate_;
@@ -129,7 +136,7 @@ private:
     std::array<Flight, 2> flights_;
     std::unique_ptr<device::Event> summed_;
     double last_end_s_ = 0, exposed_gather_s_ = 0, exposed_reduce_s_ = 0;
-    bool gave_up_ = false;
+    bool gave_up_ = false, stopped_ = false;
     LoopFigures figures_;
 };
 

@@ -19,11 +19,14 @@ std::string times(std::int64_t n, base::Bytes size) {
 }
 
 Depth clamped_depth(int asked, int in_force, std::size_t units) {
-    if (in_force == asked) {
-        return {in_force, ""};
+    const bool automatic = asked == deck::automatic;
+    if (in_force == most_asked(asked)) {
+        return {in_force, "", automatic};
     }
-    return {in_force, "the model has " + std::to_string(units) + " units: no more than " +
-                          std::to_string(in_force) + " can be ahead of the one in use"};
+    return {in_force,
+            "the model has " + std::to_string(units) + " units: no more than " +
+                std::to_string(in_force) + " can be ahead of the one in use",
+            automatic};
 }
 
 [[noreturn]] void refuse_limit(const deck::Deck& deck, const std::string& what, base::Bytes needed,
@@ -54,12 +57,11 @@ void apply_limit(const deck::Deck& deck, base::Bytes slot, TrainSchedule& schedu
             *depth = {static_cast<int>(fit - 1),
                       "fsdp.gather_memory = " + std::to_string(limit.count) + " bytes holds " +
                           std::to_string(fit) + (fit == 1 ? " slot of " : " slots of ") +
-                          std::to_string(slot.count) + " bytes, one of them for the unit in use"};
+                          std::to_string(slot.count) + " bytes, one of them for the unit in use",
+                      depth->automatic};
         }
     }
-    schedule.plan.forward_depth = schedule.forward.units;
-    schedule.plan.backward_depth = schedule.backward.units;
-    schedule.slots = schedule::Schedule(schedule.plan).slots();
+    schedule = with_depths(schedule, schedule.forward, schedule.backward);
 }
 
 } // namespace
@@ -74,6 +76,17 @@ ParamType choose_train_param(const std::string& asked, const std::string& device
     return {base::DType::f32, "random weights are fp32"};
 }
 
+TrainSchedule with_depths(const TrainSchedule& schedule, const Depth& forward,
+                          const Depth& backward) {
+    TrainSchedule result = schedule;
+    result.forward = forward;
+    result.backward = backward;
+    result.plan.forward_depth = forward.units;
+    result.plan.backward_depth = backward.units;
+    result.slots = schedule::Schedule(result.plan).slots();
+    return result;
+}
+
 TrainSchedule plan_training_pass(const deck::Deck& deck, const model::Chain& chain,
                                  const shard::ArenaPlan& arena, const Transport& transport,
                                  base::DType weights) {
@@ -84,15 +97,23 @@ TrainSchedule plan_training_pass(const deck::Deck& deck, const model::Chain& cha
             {use.unit, use.needs_weights,
              use.backward ? schedule::Direction::backward : schedule::Direction::forward});
     }
-    result.plan.forward_depth = fsdp.forward_prefetch;
-    result.plan.backward_depth = fsdp.backward_prefetch;
+    result.plan.forward_depth = most_asked(fsdp.forward_prefetch);
+    result.plan.backward_depth = most_asked(fsdp.backward_prefetch);
     result.plan.reshard_after_forward = fsdp.reshard_after_forward;
     const schedule::Schedule schedule(result.plan);
     result.forward = clamped_depth(
         fsdp.forward_prefetch, schedule.depth(schedule::Direction::forward), chain.units.size());
     result.backward = clamped_depth(
         fsdp.backward_prefetch, schedule.depth(schedule::Direction::backward), chain.units.size());
-    result.slots = schedule.slots();
+    for (Depth* depth : {&result.forward, &result.backward}) {
+        if (depth->automatic && !moves(transport)) {
+            *depth = {0, why_nothing_moves(transport), true};
+        }
+    }
+    if (result.backward.automatic && !fsdp.reshard_after_forward) {
+        result.backward = {0, "backward finds all units where forward left them"};
+    }
+    result = with_depths(result, result.forward, result.backward);
     if (moves(transport) && fsdp.gather_memory.count > 0) {
         apply_limit(deck, base::bytes_of(arena.largest_unit, weights), result);
     }
@@ -110,14 +131,10 @@ schedule::Plan plan_evaluation_pass(const model::Chain& chain, const TrainSchedu
 
 std::vector<std::string> depth_notes(const TrainSchedule& schedule, const deck::Deck& deck) {
     std::vector<std::string> notes;
-    const deck::FsdpSection& fsdp = deck.sections().fsdp;
-    for (const auto& [key, asked, depth] :
-         {std::tuple{"fsdp.forward_prefetch", fsdp.forward_prefetch, &schedule.forward},
-          std::tuple{"fsdp.backward_prefetch", fsdp.backward_prefetch, &schedule.backward}}) {
-        const std::string place = deck.where(key);
-        if (!depth->why.empty() && place.starts_with("default:")) {
-            notes.push_back(place + " = " + std::to_string(asked) + " is clamped to " +
-                            std::to_string(depth->units) + ": " + depth->why);
+    for (const auto& [key, depth] : {std::pair{"fsdp.forward_prefetch", &schedule.forward},
+                                     std::pair{"fsdp.backward_prefetch", &schedule.backward}}) {
+        if (std::string note = depth_note(*depth, deck, key); !note.empty()) {
+            notes.push_back(std::move(note));
         }
     }
     return notes;

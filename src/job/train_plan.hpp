@@ -33,7 +33,11 @@ TrainSchedule plan_training_pass(const deck::Deck& deck, const model::Chain& cha
 // The forward uses of an evaluation's pass.
 schedule::Plan plan_evaluation_pass(const model::Chain& chain, const TrainSchedule& training);
 
-// Clamped defaults in words, to be told.
+// The same with these depths in force.
+TrainSchedule with_depths(const TrainSchedule& schedule, const Depth& forward,
+                          const Depth& backward);
+
+// Clamped defaults, and what `auto` may become, in words, to be told.
 std::vector<std::string> depth_notes(const TrainSchedule& schedule, const deck::Deck& deck);
 
 // Evaluations of a run of train.steps steps.

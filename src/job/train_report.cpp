@@ -46,12 +46,19 @@ double training_seconds(const TrainFacts& f) {
 
 std::vector<PrefetchTold> directions(const TrainFacts& f) {
     const deck::FsdpSection& asked = f.deck.sections().fsdp;
-    const std::string inert =
-        f.step_seconds.empty() ? "no step was left to be taken" : why_nothing_moves(f.transport);
+    const auto inert = [&](const std::string& of_slots) {
+        return f.step_seconds.empty() ? "no step was left to be taken"
+               : moves(f.transport)   ? of_slots
+                                      : why_nothing_moves(f.transport);
+    };
     return {{"forward", "fsdp.forward_prefetch", f.forward, asked.forward_prefetch,
-             f.schedule.forward.units, f.memory.slots, f.memory.slot_bytes, inert},
+             f.schedule.forward, f.memory.slots, f.memory.slot_bytes,
+             inert("all units stay in their slots")},
             {"backward", "fsdp.backward_prefetch", f.backward, asked.backward_prefetch,
-             f.schedule.backward.units, f.memory.slots, f.memory.slot_bytes, inert}};
+             f.schedule.backward, f.memory.slots, f.memory.slot_bytes,
+             inert(asked.reshard_after_forward ? "all units stay in their slots"
+                                               : "fsdp.reshard_after_forward = false: backward "
+                                                 "finds all units where forward left them")}};
 }
 
 std::string reductions(const TrainFacts& f) {
@@ -237,11 +244,12 @@ std::vector<std::string> train_advice(const TrainFacts& f) {
     for (const PrefetchTold& told : directions(f)) {
         const bool slow = run > 0 && told.run.verdict != schedule::Verdict::inert &&
                           told.run.exposed_s > 0.1 * run;
-        if (slow && told.depth == 0) {
+        const bool limited = told.depth.automatic && f.deck.sections().fsdp.gather_memory.count > 0;
+        if (slow && told.depth.units == 0) {
             notes.push_back(std::string("every ") + told.direction + " gather is waited for, " +
                             share(told.run.exposed_s) + " of the steps: " +
-                            (told.requested > 0 ? std::string("a larger fsdp.gather_memory")
-                                                : std::string(told.key) + " = 1") +
+                            (told.asked > 0 || limited ? std::string("a larger fsdp.gather_memory")
+                                                       : std::string(told.key) + " = 1") +
                             " would put it beside compute, for one more slot of " +
                             in_words(told.slot_bytes));
         } else if (slow) {

@@ -13,6 +13,8 @@
 #include <foregather/job/job.hpp>
 #include <foregather/mesh/watch.hpp>
 
+#include "auto_depth.hpp"
+#include "early_stop.hpp"
 #include "progress.hpp"
 #include "provenance.hpp"
 #include "settle_train.hpp"
@@ -33,6 +35,7 @@ private:
     // Everything that can be refused, before any work and before any file exists.
     void decide();
     void choose_transport_and_depths();
+    void hold_folder();
     void find_beginning();
     void settle_beginning(const Settings& now);
     void tell_notes();
@@ -41,10 +44,13 @@ private:
     void lay_out_results();
     std::vector<InputRow> input_rows() const;
     void load();
+    void choose_depths_by_measuring();
 
+    void take_notes(bool last);
     void after_step(const StepFacts& step, const Batch& batch);
     void after_evaluation(const Evaluation& evaluation);
-    void between_steps();
+    bool between_steps(); // is the run to stop?
+    base::Status stop();
     void save();
     void flush_if_due();
     void flush();
@@ -59,6 +65,9 @@ private:
     io::CheckpointContent content() const;
     io::Output output() const {
         return {s_.output.file, s_.output.existing == "replace", s_.job.title, false};
+    }
+    bool chooses() const {
+        return moves(transport_) && (schedule_.forward.automatic || schedule_.backward.automatic);
     }
     bool nothing_left() const {
         return from_.checkpoint && from_.checkpoint->state().step >= s_.train.steps;
@@ -75,7 +84,8 @@ private:
     std::unique_ptr<backend::Backend> backend_;
     Transport transport_;
     ParamType param_;
-    TrainSchedule schedule_;
+    TrainSchedule schedule_;         // while depths are chosen, that by which they are
+    std::optional<AutoDepths> auto_; // what `auto` became
     MemoryPlan memory_;
     StartFrom from_;
     BatchRule rule_;
@@ -98,6 +108,9 @@ private:
     // Destroyed in reverse order: streams before what their work uses.
     std::unique_ptr<mesh::Watch> watch_;
     std::unique_ptr<Progress> progress_;
+    io::Descriptor folder_; // of checkpoints, held by rank 0 against other runs
+    std::unique_ptr<EarlyStop> early_;
+    std::string stopped_; // why
     std::unique_ptr<io::ResultsFile> results_;
     std::optional<TrainWork> work_;
     std::unique_ptr<Trainer> trainer_;

@@ -37,7 +37,8 @@ Trainer::Trainer(const Parts& parts)
                              [this](base::UnitId unit) { return home_->part_of(unit); }, device,
                              p_.backend.kernels()},
             *compute_);
-        open_reducer(p_.sections.output.timeline);
+        reducer_ =
+            make_reducer(p_.sections.output.timeline ? p_.sections.output.timeline_passes : 0);
         open_sources();
         compute_->sync();
     });
@@ -60,11 +61,16 @@ void Trainer::allocate_gradients() {
     }
 }
 
-void Trainer::open_reducer(bool with_timeline) {
+base::View<float> Trainer::gradient_slots() const {
+    return {reinterpret_cast<float*>(slots_->data()),
+            static_cast<std::size_t>(2 * plan_.largest_unit)};
+}
+
+std::unique_ptr<schedule::GradientReducer> Trainer::make_reducer(std::int64_t timeline_passes) {
     const base::DType type = p_.work.reduce;
     const base::Elements unit = plan_.largest_unit;
     schedule::GradientReducer::Memory memory;
-    memory.slots = {reinterpret_cast<float*>(slots_->data()), static_cast<std::size_t>(2 * unit)};
+    memory.slots = gradient_slots();
     memory.accumulator = optimizer_->gradients();
     if (reductions_) {
         memory.part = {part_->data(), plan_.largest_part, type};
@@ -83,10 +89,10 @@ void Trainer::open_reducer(bool with_timeline) {
         [&kernels](base::View<float> what, device::Stream& stream) {
             kernels.clear(what, stream);
         }};
-    reducer_ = std::make_unique<schedule::GradientReducer>(
+    return std::make_unique<schedule::GradientReducer>(
         p_.inputs.chain.units, plan_, memory, std::move(arithmetic),
         schedule::GradientReducer::Groups{reductions_.get(), replicas_.get()}, p_.backend.device(),
-        *reduce_, with_timeline ? p_.sections.output.timeline_passes : 0);
+        *reduce_, timeline_passes);
 }
 
 void Trainer::open_sources() {
@@ -96,6 +102,11 @@ void Trainer::open_sources() {
         evaluation_ = &home_->open_source({plan_evaluation_pass(p_.inputs.chain, p_.schedule),
                                            p_.backend.judged_compute_ns(), 0});
     }
+}
+
+void Trainer::reopen_sources() {
+    home_->resize_slots(p_.topology, p_.schedule.slots);
+    open_sources();
 }
 
 Trainer::~Trainer() {

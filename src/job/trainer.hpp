@@ -41,11 +41,19 @@ public:
     // lets other ranks read them. Blocks.
     void publish();
 
+    // The schedule of the parts has changed: slots and sources for it in place of those there are.
+    // Nothing may be in flight. Collective; blocks.
+    void reopen_sources();
+
     WeightsHome& home() { return *home_; }
     model::TrainableTransformer& transformer() { return *transformer_; }
     schedule::TimedSource& source() { return *source_; }
     schedule::TimedSource* evaluation() { return evaluation_; }
     schedule::GradientReducer& reducer() { return *reducer_; }
+    // One beside it, on the same memory and streams: while one is in use, all of the other must be
+    // collected. timeline_passes: spans kept.
+    std::unique_ptr<schedule::GradientReducer> make_reducer(std::int64_t timeline_passes);
+    base::View<float> gradient_slots() const; // [2][largest unit]
     Optimizer& optimizer() { return *optimizer_; }
     device::Stream& compute() { return *compute_; }
     const comm::Communicator* reductions() const { return reductions_.get(); }
@@ -53,7 +61,6 @@ public:
 
 private:
     void allocate_gradients();
-    void open_reducer(bool with_timeline);
     void open_sources();
 
     int exceptions_at_start_ = std::uncaught_exceptions();

@@ -8,17 +8,27 @@
 #include <optional>
 
 #include <foregather/comm/host_memory.hpp>
-#include <foregather/shard/load.hpp>
 
 #include "limits.hpp"
 
 namespace foregather::job {
+
+void tell_not_finite(const shard::Loader& loader, const std::string& path, int rank) {
+    const shard::Loader::Faults& found = loader.not_finite();
+    if (found.count > 0) {
+        std::fprintf(stderr,
+                     "foregather: warning: rank %d: %s: %s; of what this rank has read, %lld "
+                     "elements are not finite: nor will be what they touch\n",
+                     rank, path.c_str(), found.first.c_str(), static_cast<long long>(found.count));
+    }
+}
+
 WeightsHome::WeightsHome(const model::Chain& chain, const Transport& transport,
                          const mesh::Topology& topology, backend::Backend& backend,
                          const deck::CommSection& comm, Layout layout)
     : chain_(chain), plan_(std::move(layout.plan)), type_(layout.type), offload_(layout.offload),
-      rank_(topology.shard_rank()), together_(1), first_together_(rank_), backend_(backend),
-      epochs_(chain.units.size(), 1) {
+      first_replica_(topology.replica() == 0), rank_(topology.shard_rank()), together_(1),
+      first_together_(rank_), backend_(backend), epochs_(chain.units.size(), 1) {
     if (transport.name == "shared") {
         open_shared(topology, comm.timeout_s);
         return;
@@ -69,19 +79,34 @@ void WeightsHome::open_shared(const mesh::Topology& topology, double timeout_s) 
 }
 
 void WeightsHome::open_gathers(const mesh::Topology& topology, int slots) {
+    if (communicator_->shares_node()) {
+        const mesh::Control node(topology.shard_node());
+        together_ = node.size();
+        first_together_ = rank_ - node.rank();
+        window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(),
+                                                       bytes(together_ * plan_.shard_elements));
+    }
+    open_slots(topology, slots);
+}
+
+void WeightsHome::open_slots(const mesh::Topology& topology, int slots) {
     const base::Elements n = slots * plan_.largest_unit;
-    if (!communicator_->shares_node()) {
-        slots_memory_ = allocate(n, "gathered units");
-        slots_ = {slots_memory_->data(), n, type_};
+    if (communicator_->shares_node()) {
+        slots_window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(), bytes(n));
+        slots_ = {slots_window_->data(), n, type_};
         return;
     }
-    const mesh::Control node(topology.shard_node());
-    together_ = node.size();
-    first_together_ = rank_ - node.rank();
-    window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(),
-                                                   bytes(together_ * plan_.shard_elements));
-    slots_window_ = std::make_unique<mesh::SharedWindow>(topology.shard_node(), bytes(n));
-    slots_ = {slots_window_->data(), n, type_};
+    slots_memory_ = allocate(n, "gathered units");
+    slots_ = {slots_memory_->data(), n, type_};
+}
+
+void WeightsHome::resize_slots(const mesh::Topology& topology, int slots) {
+    sources_.clear();
+    if (communicator_) {
+        slots_memory_.reset();
+        slots_window_.reset();
+        open_slots(topology, slots);
+    }
 }
 
 std::unique_ptr<device::Memory> WeightsHome::allocate(base::Elements n,
@@ -130,6 +155,9 @@ void WeightsHome::load(io::WeightsFile& file) {
     if (upload) {
         upload->sync();
     }
+    if (first_replica_) {
+        tell_not_finite(loader, file.path(), rank_);
+    }
 }
 
 void WeightsHome::publish() {
@@ -166,7 +194,8 @@ schedule::TimedSource& WeightsHome::open_source(const schedule::SourceOptions& o
     std::byte* whole = window_ ? window_->data() : arena_->data();
     sources_.push_back(std::make_unique<schedule::InPlaceSource>(
         options, plan_, base::ConstSlab(whole, plan_.whole_elements, type_), backend_.device(),
-        std::move(ready), std::move(updated)));
+        std::move(ready), std::move(updated),
+        schedule::RangeNames(backend_.device(), schedule::SpanKind::compute, chain_.units)));
     return *sources_.back();
 }
 

@@ -13,10 +13,15 @@
 #include <foregather/mesh/window.hpp>
 #include <foregather/model/chain.hpp>
 #include <foregather/schedule/source.hpp>
+#include <foregather/shard/load.hpp>
 
 #include "memory_plan.hpp"
 
 namespace foregather::job {
+
+// One line on stderr, by the rank that has read it, where what was loaded of a file is infinite or
+// not a number. No error: what never meets it is right.
+void tell_not_finite(const shard::Loader& loader, const std::string& path, int rank);
 
 class WeightsHome {
 public:
@@ -36,13 +41,18 @@ public:
     WeightsHome(const WeightsHome&) = delete;
     WeightsHome& operator=(const WeightsHome&) = delete;
 
-    // Reads this rank's parts, in the order of first use. Blocks.
+    // Reads this rank's parts, in the order of first use; what is not finite in them is told by the
+    // ranks of the first replica. Blocks.
     void load(io::WeightsFile& file);
 
     // A source of uses of the chain's units. Several share slots, stream and communicator: while
     // one is in use, all passes of the others must be collected and nothing of theirs gathered
     // ahead.
     schedule::TimedSource& open_source(const schedule::SourceOptions& options);
+
+    // Another number of slots in place of those there are, which go first: all sources are gone.
+    // Nothing may be in flight. Collective over the ranks of the shard group on a node; blocks.
+    void resize_slots(const mesh::Topology& topology, int slots);
 
     // This rank's part of a unit, as it is gathered or read in place.
     base::Slab part_of(base::UnitId unit) const;
@@ -58,6 +68,7 @@ public:
 private:
     void open_shared(const mesh::Topology& topology, double timeout_s);
     void open_gathers(const mesh::Topology& topology, int slots);
+    void open_slots(const mesh::Topology& topology, int slots);
     std::unique_ptr<device::Memory> allocate(base::Elements n, const std::string& purpose);
     base::Bytes bytes(base::Elements n) const { return base::bytes_of(n, type_); }
 
@@ -66,6 +77,7 @@ private:
     shard::ArenaPlan plan_;
     base::DType type_;
     bool offload_;
+    bool first_replica_;
     int rank_;     // of the shard group, whose parts are loaded
     int together_; // ranks whose parts of a unit lie side by side in one window, from
                    // first_together_

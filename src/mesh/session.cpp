@@ -10,6 +10,7 @@
 #include <exception>
 
 #include <foregather/mesh/mpi.hpp>
+#include <foregather/mesh/time_limit.hpp>
 
 namespace foregather::mesh {
 namespace {
@@ -58,19 +59,22 @@ std::optional<LauncherClaim> launcher_claim() {
     return std::nullopt;
 }
 
-bool speaks_before_mpi() {
+int rank_of_launcher() {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
         if (const char* rank = std::getenv(name)) {
-            return std::strcmp(rank, "0") == 0;
+            return number_in_environment(name).value_or(std::strcmp(rank, "0") == 0 ? 0 : 1);
         }
     }
-    return true;
+    return 0;
 }
+
+bool speaks_before_mpi() { return rank_of_launcher() == 0; }
 
 Session::Session(int* argc, char*** argv) : exceptions_at_start_(std::uncaught_exceptions()) {
     const auto claim = launcher_claim(); // before MPI adds variables of its own
     const auto batch = number_in_environment("SLURM_NTASKS");
     int provided = MPI_THREAD_SINGLE;
+    const TimeLimit limit("MPI's start", start_limit_s);
     if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
         base::refuse("MPI could not be started");
     }
@@ -100,6 +104,7 @@ Session::~Session() {
     if (std::uncaught_exceptions() > exceptions_at_start_) {
         return;
     }
+    const TimeLimit limit("MPI's end", end_limit_s_);
     if (MPI_Finalize() != MPI_SUCCESS) {
         std::fputs("foregather: MPI_Finalize failed\n", stderr);
     }

@@ -1,24 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring of pulses: eight bytes a second from each rank to the next.
+// A ring of pulses: a small message a second from each rank to the next. Reports go straight to
+// rank 0, and only where there is something to report.
 #include <foregather/mesh/watch.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include <foregather/mesh/session.hpp>
+#include <foregather/mesh/stop.hpp>
+
+#include "slow_notes.hpp"
 
 namespace foregather::mesh {
 namespace {
 
 constexpr int tag = 1;
-constexpr int pulse = 0;
-constexpr int goodbye = 1;
+constexpr int report_tag = 2;
+
+struct Pulse {
+    int goodbye;
+    Place at;
+};
 
 double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
+}
+
+// ", last heard of in step 7, writing x.h5".
+std::string last_heard(const Place& place) {
+    const Work work = work_of(place);
+    const std::string in = work.kind.empty() ? "" : "in " + work.name();
+    const std::string both = in + (in.empty() || work.doing.empty() ? "" : ", ") + work.doing;
+    return both.empty() ? "" : ", last heard of " + both;
 }
 
 [[noreturn]] void end_job(int rank, const std::string& message) {
@@ -31,10 +50,18 @@ double now_s() {
 
 Watch::Watch(const Topology& topology, double timeout_s)
     : comm_(duplicate(topology.world(), "pulses")), rank_(topology.rank()), size_(topology.size()),
-      timeout_s_(timeout_s), last_pulse_s_(now_s()) {
+      timeout_s_(timeout_s), before_at_(std::make_unique<Place>()), last_pulse_s_(now_s()),
+      period_s_(std::clamp(timeout_s / 8, 0.05, 1.0)) {
     const RankPlace& place =
         topology.places()[static_cast<std::size_t>((rank_ + size_ - 1) % size_)];
     before_ = "rank " + std::to_string(place.rank) + " (" + place.host + ")";
+    std::vector<std::string> names;
+    for (const RankPlace& one : topology.places()) {
+        names.push_back("rank " + std::to_string(one.rank) + " (" + one.host + ")");
+    }
+    if (rank_ == 0) {
+        slow_notes_ = std::make_unique<SlowNotes>(std::move(names));
+    }
     thread_ = std::thread([this] { run(); });
 }
 
@@ -47,73 +74,206 @@ Watch::~Watch() {
     thread_.join();
     if (size_ > 1 && std::uncaught_exceptions() == 0) {
         try {
-            send(goodbye);
-            while (!goodbye_received_) { // its last message must not outlive the communicator
+            send(true);
+            while (!all_taken() ||
+                   !goodbye_received_) { // its last message must not outlive the communicator
                 listen(now_s());
                 std::this_thread::sleep_for(std::chrono::microseconds(200));
             }
+            end_reports();
         } catch (const base::Error& error) {
             std::fprintf(stderr, "foregather: rank %d: %s\n", rank_, error.what());
         }
     }
 }
 
-void Watch::send(int message) {
-    // Small enough to go eagerly: returns although the receiver may be stopped.
-    check(MPI_Send(&message, 1, MPI_INT, (rank_ + 1) % size_, tag, comm_.handle()), "send a pulse");
+// Never waits for the receiver, which may be stopped: what it has not taken is not sent again.
+template <class Message>
+void Watch::post(const Message& message, int to, int with_tag) {
+    Outgoing one{std::vector<std::byte>(sizeof(message)), MPI_REQUEST_NULL};
+    std::memcpy(one.bytes.data(), &message, sizeof(message));
+    outgoing_.push_back(std::move(one));
+    check(MPI_Isend(outgoing_.back().bytes.data(), sizeof(message), MPI_BYTE, to, with_tag,
+                    comm_.handle(), &outgoing_.back().request),
+          "send a pulse");
 }
 
-void Watch::run() {
-    const double period = std::clamp(timeout_s_ / 8, 0.05, 1.0);
-    double last_look = now_s();
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::duration<double>(period),
-                              [&] { return stopping_; })) {
-        const double now = now_s();
-        if (now - last_look > 4 * period + 1) {
-            // This process was stopped, not the others: what it did not see is held against nobody.
-            last_pulse_s_ = last_move_s_ = now;
+bool Watch::all_taken() {
+    while (!outgoing_.empty()) {
+        int done = 0;
+        check(MPI_Test(&outgoing_.front().request, &done, MPI_STATUS_IGNORE), "end a pulse");
+        if (done == 0) {
+            return false;
         }
-        last_look = now;
-        look_at_file_work(now);
-        if (size_ > 1) {
-            lock.unlock();
-            try {
-                send(pulse);
-                listen(now);
-            } catch (const base::Error& error) {
-                end_job(rank_, error.what());
-            }
-            lock.lock();
-        }
+        outgoing_.pop_front();
+    }
+    return true;
+}
+
+void Watch::send(bool goodbye) {
+    if (all_taken() || goodbye) {
+        post(Pulse{goodbye ? 1 : 0, place_of(at_work_.in_hand())}, (rank_ + 1) % size_, tag);
     }
 }
 
-void Watch::listen(double now) {
+// As many as were sent: none may outlive the communicator.
+void Watch::end_reports() {
+    std::int64_t sent = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(&reports_sent_, &sent, 1, MPI_INT64_T, MPI_SUM, comm_.handle(), &request),
+          "count reports");
+    wait_politely(request, "count reports");
+    while (rank_ == 0 && reports_received_ < sent) {
+        hear_reports(now_s());
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+}
+
+void Watch::run() {
+    double last_look = now_s();
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::duration<double>(period_s_),
+                              [&] { return stopping_; })) {
+        const double now = now_s();
+        if (now - last_look > 4 * period_s_ + 1) {
+            // This process was stopped, not the others: what it did not see is held against nobody.
+            last_pulse_s_ = last_move_s_ = now;
+            stood_still_s_ = now - last_look;
+        }
+        last_look = now;
+        look_at_file_work(now);
+        lock.unlock();
+        try {
+            if (size_ > 1) {
+                send(false);
+                listen(now);
+            }
+            report_slow(now);
+            hear_reports(now);
+            tell(now, false);
+        } catch (const base::Error& error) {
+            end_job(rank_, error.what());
+        }
+        lock.lock();
+    }
+}
+
+void Watch::hear_before(double now) {
     for (int there = 1; there != 0;) {
         check(
             MPI_Iprobe((rank_ + size_ - 1) % size_, tag, comm_.handle(), &there, MPI_STATUS_IGNORE),
             "look for a pulse");
         if (there != 0) {
-            int message = pulse;
-            check(MPI_Recv(&message, 1, MPI_INT, (rank_ + size_ - 1) % size_, tag, comm_.handle(),
-                           MPI_STATUS_IGNORE),
+            Pulse pulse{};
+            check(MPI_Recv(&pulse, sizeof(pulse), MPI_BYTE, (rank_ + size_ - 1) % size_, tag,
+                           comm_.handle(), MPI_STATUS_IGNORE),
                   "receive a pulse");
             last_pulse_s_ = now;
-            goodbye_received_ = goodbye_received_ || message == goodbye;
+            *before_at_ = pulse.at;
+            goodbye_received_ = goodbye_received_ || pulse.goodbye != 0;
         }
     }
+}
+
+void Watch::listen(double now) {
+    hear_before(now);
     const double silence = goodbye_received_ ? 0 : now - last_pulse_s_;
     longest_silence_s_ = std::max(longest_silence_s_.load(), silence);
-    if (silence > 1.25 * timeout_s_ + 5) {
-        char text[200];
+    // Who ends a job sends signals first: then a rank that does not answer will not come back.
+    const double limit =
+        StopSignals::received() != nullptr ? std::min(timeout_s_, 4.0) : timeout_s_;
+    if (silence > 1.25 * limit + 5) {
+        char text[400];
         std::snprintf(
             text, sizeof(text),
-            "%s has been silent for %.0f s (comm.timeout = %g s): it is stopped, or its host is. "
+            "%s has been silent for %.0f s (comm.timeout = %g s)%s: it is stopped, or its host is. "
             "Look there, then submit again.",
-            before_.c_str(), silence, timeout_s_);
-        end_job(rank_, text);
+            before_.c_str(), silence, timeout_s_, last_heard(*before_at_).c_str());
+        const Work here = at_work_.in_hand();
+        end_job(rank_, text + (here.kind.empty()
+                                   ? ""
+                                   : " This rank was in " + here.name() +
+                                         (here.doing.empty() ? "" : ", ") + here.doing + "."));
     }
+}
+
+void Watch::report_slow(double now) {
+    const double silence = size_ > 1 && !goodbye_received_ ? now - last_pulse_s_ : 0;
+    const double silent_s = silence > 1.2 * period_s_ + 0.1 ? silence : 0;
+    while (const std::optional<SlowWork> slow = at_work_.slow(now)) {
+        last_report_ = std::make_unique<SlowReport>(SlowReport{
+            rank_, slow->over ? 1 : 0, slow->seconds, slow->median,
+            std::exchange(stood_still_s_, 0), silent_s, place_of(slow->work), *before_at_});
+        send_report(now);
+    }
+    // A rank may be found silent only after its silence has made this one slow.
+    if (last_report_ && last_report_->silence_s == 0 && silent_s > 0) {
+        last_report_->silence_s = silent_s;
+        last_report_->before = *before_at_;
+        send_report(now);
+    }
+    if (last_report_ && at_work_.in_hand().number != last_report_->at.number) {
+        last_report_ = nullptr;
+    }
+}
+
+void Watch::send_report(double now) {
+    if (rank_ == 0) {
+        const std::lock_guard lock(notes_mutex_);
+        slow_notes_->add(*last_report_, now);
+    } else {
+        post(*last_report_, 0, report_tag);
+        ++reports_sent_;
+    }
+}
+
+void Watch::hear_reports(double now) {
+    if (rank_ != 0) {
+        return;
+    }
+    for (int there = size_ > 1 ? 1 : 0; there != 0;) {
+        check(MPI_Iprobe(MPI_ANY_SOURCE, report_tag, comm_.handle(), &there, MPI_STATUS_IGNORE),
+              "look for a report");
+        if (there != 0) {
+            SlowReport report{};
+            check(MPI_Recv(&report, sizeof(report), MPI_BYTE, MPI_ANY_SOURCE, report_tag,
+                           comm_.handle(), MPI_STATUS_IGNORE),
+                  "receive a report");
+            ++reports_received_;
+            const std::lock_guard lock(notes_mutex_);
+            slow_notes_->add(report, now);
+        }
+    }
+}
+
+void Watch::tell(double now, bool all) {
+    if (rank_ != 0) {
+        return;
+    }
+    const std::lock_guard lock(notes_mutex_);
+    for (std::string& note : slow_notes_->due(now, all)) {
+        std::printf("note: %s\n", note.c_str());
+        std::fflush(stdout);
+        notes_.push_back(std::move(note));
+    }
+}
+
+void Watch::begin(const std::string& kind, std::int64_t number) {
+    at_work_.begin(kind, number, now_s());
+}
+
+void Watch::end() { at_work_.end(now_s()); }
+
+void Watch::doing(const std::string& what) { at_work_.doing(what, now_s()); }
+
+bool Watch::wants_detail() const { return at_work_.wants_detail(now_s()); }
+
+std::vector<std::string> Watch::take_notes(bool last) {
+    if (last) {
+        tell(now_s(), true);
+    }
+    const std::lock_guard lock(notes_mutex_);
+    return std::exchange(notes_, {});
 }
 
 void Watch::look_at_file_work(double now) {
@@ -152,7 +312,9 @@ void Watch::file_work(const std::string& what, const std::function<std::int64_t(
             watch.moved_ = nullptr;
         }
     } end{*this};
+    doing(what);
     work();
+    doing("after " + what);
 }
 
 } // namespace foregather::mesh

@@ -22,7 +22,8 @@ GradientReducer::GradientReducer(const std::vector<shard::UnitSpec>& units,
                                  Groups groups, device::Device& device, device::Stream& reduce,
                                  std::int64_t timeline_passes)
     : units_(units), arena_(plan), memory_(memory), arithmetic_(std::move(arithmetic)),
-      groups_(groups), device_(device), reduce_(reduce), spans_(timeline_passes) {
+      groups_(groups), device_(device), reduce_(reduce), spans_(timeline_passes),
+      names_(device, SpanKind::reduce, units) {
     check_memory();
 }
 
@@ -159,6 +160,7 @@ void GradientReducer::end(base::UnitId unit, device::Stream& compute) {
     e.span.issued_ns = device_.now_ns();
     e.computed->record(compute);
     reduce_.wait(*e.computed);
+    const device::Range range(device_, names_.of(unit), e.span.pass);
     e.reduce.begin->record(reduce_);
     if (groups_.shard != nullptr) {
         reduce_scatter(e);
@@ -210,9 +212,20 @@ void GradientReducer::reduce_over_replicas(Entry& e) {
     e.span.received += 2 * base::Bytes{sum.bytes().count - share};
 }
 
+std::optional<Underway> GradientReducer::underway() const {
+    for (std::int64_t number = read_; number < number_; ++number) {
+        const Entry& e = ring_[static_cast<std::size_t>(number) % ring_.size()];
+        if (e.reduced && !e.reduce.end->done()) {
+            return Underway{SpanKind::reduce, e.span.unit, e.span.pass, e.span.direction,
+                            e.reduce.begin->done()};
+        }
+    }
+    return {};
+}
+
 std::string GradientReducer::what(const Entry& e, const char* over) const {
-    return "reduction of " + units_[static_cast<std::size_t>(e.span.unit)].name + over + ", pass " +
-           std::to_string(e.span.pass);
+    const std::string& unit = units_[static_cast<std::size_t>(e.span.unit)].name;
+    return name_of(SpanKind::reduce, unit) + over + ", pass " + std::to_string(e.span.pass);
 }
 
 void GradientReducer::wait_reduced(device::Stream& compute) {

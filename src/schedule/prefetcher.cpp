@@ -10,9 +10,10 @@ Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::Un
                        const shard::ArenaPlan& plan, GatherMemory memory,
                        comm::Communicator& communicator, device::Device& device,
                        device::Stream& gather)
-    : TimedSource(options, device, true), units_(units), plan_(plan), memory_(std::move(memory)),
-      communicator_(communicator), gather_stream_(gather),
-      slots_(static_cast<std::size_t>(schedule().slots())), updates_(units.size()) {
+    : TimedSource(options, device, true, RangeNames(device, SpanKind::compute, units)),
+      units_(units), plan_(plan), memory_(std::move(memory)), communicator_(communicator),
+      gather_stream_(gather), slots_(static_cast<std::size_t>(schedule().slots())),
+      updates_(units.size()), gather_names_(device, SpanKind::gather, units) {
     if (memory_.slots.n < slots() * plan.largest_unit) {
         base::fail("memory of " + std::to_string(memory_.slots.n) + " elements does not hold " +
                    std::to_string(slots()) + " slots of " + std::to_string(plan.largest_unit));
@@ -21,7 +22,8 @@ Prefetcher::Prefetcher(const SourceOptions& options, const std::vector<shard::Un
         update.events = {device.event(), device.event()};
     }
     if (memory_.stages.copy != nullptr) {
-        staged_ = std::make_unique<StagedParts>(schedule(), memory_.part, memory_.stages, device);
+        staged_ = std::make_unique<StagedParts>(schedule(), memory_.part, memory_.stages, device,
+                                                RangeNames(device, SpanKind::copy, units));
     }
     if (options.plan.passes > 0) {
         begin_segment(options.plan.passes, options.plan.step_ends);
@@ -45,6 +47,18 @@ void Prefetcher::wait_for_segment(const device::Event& began) {
     gather_stream_.wait(began);
     if (staged_) {
         memory_.stages.copy->wait(began);
+    }
+}
+
+// What was gathered ahead has no use any more. Its stream is drained before the slots' memory goes.
+void Prefetcher::drop_ahead() {
+    held_.clear();
+    for (Slot& slot : slots_) {
+        if (slot.unit >= 0 && slot.last_use < 0) {
+            ++waited_;
+            ++evicted_;
+            slot = Slot{};
+        }
     }
 }
 
@@ -175,11 +189,12 @@ void Prefetcher::gather(const Step& step) {
         part = staged_->take(step, asked(), gather_stream_);
     }
     own_bytes_ += part.bytes();
+    const device::Range range(device(), gather_names_.of(step.unit), use);
     e.gather.begin->record(gather_stream_);
     const base::Slab full = slot_memory(step.slot, place.layout.padded());
+    const std::string& unit = units_[static_cast<std::size_t>(step.unit)].name;
     communicator_.all_gather(part, full,
-                             "gather of " + units_[static_cast<std::size_t>(step.unit)].name +
-                                 " for use " + std::to_string(use),
+                             name_of(SpanKind::gather, unit) + " for use " + std::to_string(use),
                              gather_stream_);
     e.gather.end->record(gather_stream_);
     if (staged_) {

@@ -20,11 +20,12 @@ Plan empty(Plan plan) {
 
 // Three passes may be uncollected while the third is enqueued, the chain reaches depth uses
 // further, and a gather looks back at the last use of its slot, which may have been a pass ago.
-TimedSource::TimedSource(const SourceOptions& options, device::Device& device, bool moves)
+TimedSource::TimedSource(const SourceOptions& options, device::Device& device, bool moves,
+                         RangeNames names)
     : device_(device), plan_(options.plan), schedule_(empty(plan_)), moves_(moves),
       witness_({depth(Direction::forward), depth(Direction::backward)}, options.judged_compute_ns,
                moves),
-      spans_(options.timeline_passes),
+      spans_(options.timeline_passes), names_(std::move(names)),
       ring_(5 * plan_.pass.size() + static_cast<std::size_t>(schedule_.slots())),
       tokens_in_pass_(4) {
     for (Entry& e : ring_) {
@@ -60,6 +61,15 @@ void TimedSource::updated(base::UnitId unit, device::Stream& compute) {
                    std::to_string(use_) + ", where no optimizer step ends");
     }
     take_update(unit, schedule_.optimizer_step_of(last) + 1, compute);
+}
+
+void TimedSource::stop_early() {
+    if (collected_ != use_) {
+        base::fail("a segment is stopped at use " + std::to_string(use_) + " with " +
+                   std::to_string(collected_) + " collected");
+    }
+    drop_ahead();
+    segment_end_ = use_;
 }
 
 TimedSource::Entry& TimedSource::entry(std::int64_t use) {
@@ -99,6 +109,7 @@ base::ConstSlab TimedSource::acquire(base::UnitId unit, device::Stream& compute)
     e.record.has_tokens = tokens_in_pass_[static_cast<std::size_t>(pass_) % tokens_in_pass_.size()];
     e.record.compute_sequence = next_sequence();
     e.record.compute_issued = device_.now_ns();
+    device_.begin_range(names_.of(unit), use_);
     e.compute.begin->record(compute);
     return weights;
 }
@@ -118,8 +129,24 @@ void TimedSource::release(base::UnitId unit, device::Stream& compute) {
         base::fail("unit " + std::to_string(unit) + " was released but not acquired");
     }
     entry(use_).compute.end->record(compute);
+    device_.end_range();
     acquired_ = false;
     ++use_;
+}
+
+std::optional<Underway> TimedSource::underway() const {
+    for (std::int64_t use = collected_; use < use_; ++use) {
+        const Entry& e = ring_[static_cast<std::size_t>(use) % ring_.size()];
+        const UseRecord& r = e.record;
+        if (e.compute.end->done()) {
+            continue;
+        }
+        if (r.gathered && !e.gather.end->done()) {
+            return Underway{SpanKind::gather, r.unit, r.pass, r.direction, e.gather.begin->done()};
+        }
+        return Underway{SpanKind::compute, r.unit, r.pass, r.direction, e.compute.begin->done()};
+    }
+    return {};
 }
 
 void TimedSource::collect_pass() {
@@ -183,9 +210,9 @@ void TimedSource::add_spans(const UseRecord& r) {
 
 InPlaceSource::InPlaceSource(const SourceOptions& options, const shard::ArenaPlan& plan,
                              base::ConstSlab arena, device::Device& device, Ready ready,
-                             Updated updated)
-    : TimedSource(options, device, false), plan_(plan), arena_(arena), ready_(std::move(ready)),
-      updated_(std::move(updated)), seen_(plan.units.size()) {
+                             Updated updated, RangeNames names)
+    : TimedSource(options, device, false, std::move(names)), plan_(plan), arena_(arena),
+      ready_(std::move(ready)), updated_(std::move(updated)), seen_(plan.units.size()) {
     if (arena.n < plan.whole_elements) {
         base::fail("an arena of " + std::to_string(arena.n) + " elements does not hold all units");
     }

@@ -11,9 +11,9 @@ namespace foregather::schedule {
 // Copies of four passes may be waiting to be read off: of two in flight, of the one being enqueued,
 // and of the one before, whose gathers have not all been collected.
 StagedParts::StagedParts(const Schedule& schedule, Part part, const Stages& stages,
-                         device::Device& device)
+                         device::Device& device, RangeNames names)
     : ahead_(schedule), part_(std::move(part)), stages_(stages), device_(device),
-      copies_(static_cast<std::size_t>(4 * ahead_.uses_per_pass() + 4)) {
+      names_(std::move(names)), copies_(static_cast<std::size_t>(4 * ahead_.uses_per_pass() + 4)) {
     for (Copy& copy : copies_) {
         copy.begin = device.event();
         copy.end = device.event();
@@ -83,6 +83,7 @@ void StagedParts::bring_next(const Asked& asked) {
     if (const device::Event* written = asked.written(step)) {
         stream.wait(*written);
     }
+    const device::Range range(device_, names_.of(step.unit), brought_);
     c.begin->record(stream);
     const auto bytes = static_cast<std::size_t>(from.bytes().count);
     device_.copy_in(base::View<const std::byte>(from.data, bytes),

@@ -3,6 +3,7 @@
 #include <foregather/shard/load.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <foregather/io/convert.hpp>
@@ -114,7 +115,9 @@ void Loader::load_slice(const Slice& slice, Destination& to) {
         std::int64_t rows = whole ? std::min(most, left / row) : 1;
         if (whole && stored->type == to.type() && row <= to.most()) {
             rows = std::min(rows, to.most() / row);
-            file_.read_rows(stored->name, first, rows, to.next(rows * row).data);
+            const base::Slab held = to.next(rows * row);
+            file_.read_rows(stored->name, first, rows, held.data);
+            inspect(*stored, first * row, held);
             written += rows * row;
         } else {
             staging_.resize(static_cast<std::size_t>(std::min(most, slice.rows) * row_bytes));
@@ -123,6 +126,7 @@ void Loader::load_slice(const Slice& slice, Destination& to) {
                  written < end;) {
                 const base::Slab piece = to.next(std::min(end - written, to.most()));
                 convert(*stored, skip, piece);
+                inspect(*stored, first * row + skip, piece);
                 skip += piece.n;
                 written += piece.n;
             }
@@ -130,6 +134,24 @@ void Loader::load_slice(const Slice& slice, Destination& to) {
         first += rows;
         skip = 0;
     }
+}
+
+void Loader::inspect(const io::StoredTensor& stored, base::Elements first, const base::Slab& held) {
+    const io::NotFinite found = io::find_not_finite(held.type, held.data, held.n);
+    if (found.count > 0 && faults_.count == 0) {
+        float value = 0;
+        io::to_f32(held.type, held.data + found.first * base::size_of(held.type), 1, &value);
+        std::string index;
+        base::Elements at = first + found.first;
+        for (std::size_t d = stored.shape.size(); d-- > 0; at /= stored.shape[d]) {
+            index = std::to_string(at % stored.shape[d]) + (index.empty() ? "" : ", ") + index;
+        }
+        faults_.first = stored.name + "[" + index + "] is " +
+                        (std::isnan(value) ? "nan"
+                         : value < 0       ? "-inf"
+                                           : "inf");
+    }
+    faults_.count += found.count;
 }
 
 // `to.n` elements of the staging, after `skip` of them.

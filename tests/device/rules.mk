@@ -13,9 +13,11 @@ $(bench_cpp:%.cpp=$(build)/%.o): private CPPFLAGS += $(cuda_cppflags)
 $(bench_cu:%.cu=$(build)/%.o): private NVCCFLAGS += -Itests/device/native
 $(emu_bench_obj): private emu_flags += -Itests/device/emulated
 $(build)/device_bench: $(bench_obj) $(lib)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS)
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(cuda_libs) $(LDLIBS)
 $(emu)/device_bench: $(emu_bench_obj) $(emu_obj) $(fibers) $(archive) | $(doubles)
-	$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs)
+	@echo "  LD  $@"
+	@$(MPICXX) $(LDFLAGS) $^ -o $@ $(emu_libs)
 .PHONY: device_bench
 device_bench: $(if $(bench_program),$(bench_program),FORCE) ## the program behind tests/device/run.sh (needs the CUDA backend)
 	$(if $(bench_program),@:,@echo "device_bench: the CUDA backend is not built: $(cuda_told)" >&2; exit 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("tools", "tests/support", "tests/golden", "tests/emulated")
+PARTS = ("tools", "tests/support", "tests/golden", "tests/field", "tests/emulated")
 sys.path[:0] = [str(ROOT / part) for part in PARTS]
 
 if "FOREGATHER" not in os.environ:

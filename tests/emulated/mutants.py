@@ -5,6 +5,7 @@ Decides where memory is ordered (a pattern finds the places), how one file is bu
 counts as noticed; the tests decide what is changed and how much must be noticed.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import h5py
 from emulated_runs import DELAY, Emulated, OnGpus, program
 from run_foregather import ROOT, Foregather, group_bytes
 
@@ -31,8 +33,12 @@ NOT_ON_A_GPU = re.compile(r"^board_->|^memory_\.stages\.copy->wait\(began\)|\(\*
 # What orders optimizers, gradients and segments: missed in training, of which runs are tried first.
 IN_TRAINING = re.compile(
     r"\bbegan\b|update\.events|e\.updated|\bto\.filled\b|staging_\[turn\]\.filled|"
-    r"\be\.(computed|freed|reduce|wait|before)\b|\bw\.(drained|wait)\b"
+    r"\bgather_stream_\.sync\b|\be\.(computed|freed|reduce|wait|before)\b|\bw\.(drained|wait)\b"
 )
+# What orders passes that are measured: half an hour of runs, so it is taken away only where
+# MUTATE_MEASURES is set. What orders runs is taken away always.
+MEASURING_FILES = re.compile(r"^src/job/(alone|\w*rehearsal)")
+MEMBER = re.compile(r"\w.*::(\w+)\(")  # of a class, where its definition begins
 TRAINING_FILES = re.compile(r"^src/(job/(train|optimizer|checkpoints)|shard/download)")
 
 
@@ -46,6 +52,7 @@ class Change:
     line: int = 0  # or the line, from 1, whose statement goes
     verb: str = ""
     trains: bool = False  # likelier to be noticed in training
+    measures: bool = False  # likelier where passes are measured
 
     def apply(self, text: str) -> str:
         """The changed source; AssertionError if it does not hold what is to be changed."""
@@ -68,7 +75,10 @@ def sites() -> list[Change]:
         file = path.relative_to(ROOT)
         if any(part in ELSEWHERE for part in file.parts):
             continue
+        times = False  # a function that measures, in whatever file
         for number, line in enumerate(path.read_text().splitlines(), 1):
+            if member := MEMBER.match(line):
+                times = member[1].startswith("time_")
             if not BEGINS.search(line.partition("//")[0]):
                 continue
             match = ORDERS.match(line)
@@ -79,8 +89,11 @@ def sites() -> list[Change]:
             name = f"{file.stem}: {match['who'].lstrip('*')} {match['verb']}"
             seen[name] += 1
             name += f" ({seen[name]})" if seen[name] > 1 else ""
+            measures = bool(MEASURING_FILES.match(str(file)))
+            if measures and not os.environ.get("MUTATE_MEASURES"):
+                continue
             found.append(
-                Change(name, str(file), line=number, verb=match["verb"], trains=trains)
+                Change(name, str(file), (), number, match["verb"], trains, measures or times)
             )
     return found
 
@@ -141,9 +154,21 @@ class Situation:
     cause: str = ""  # what the error names: which call meets a fault first is a matter of time
     trains: bool = False
 
+    @property
+    def measures(self) -> bool:
+        """Are passes measured, before the run or in place of one?"""
+        return self.keys.get("job.name") == "bench" or "auto" in self.keys.values()
+
+    @property
+    def has_steps(self) -> bool:
+        """Are there steps of training, in a run or a bench?"""
+        return self.trains or self.keys.get("bench.job") == "train"
+
 
 OFFLOAD = {"fsdp.offload": "params"}
 BF16 = {"fsdp.param_dtype": "bf16", "fsdp.reduce_dtype": "bf16", "checkpoint.resume": "none"}
+AUTO = {"fsdp.forward_prefetch": "auto", "fsdp.backward_prefetch": "auto"}
+BENCH = {"job.name": "bench", "bench.depths": "0, 2", "bench.pairs": 2, "bench.steps": 2}
 FAIL = "FOREGATHER_EMULATION_FAIL"
 SITUATIONS = (
     Situation("2 ranks, offload", OFFLOAD),
@@ -158,11 +183,25 @@ SITUATIONS = (
     # Gathers that are under way when a rank fails.
     Situation("a rank's first gather fails", {}, 2, {FAIL: "ncclAllGather:1@1"}, 1),
     Situation("a kernel cannot be launched", OFFLOAD, 0, {FAIL: "attention:3"}, 1),
+    # Passes that are measured before a run, and the sources and slots that come after them.
+    Situation("auto, 2 ranks", AUTO),
+    Situation("auto, 2 ranks, offload", AUTO | OFFLOAD),
+    Situation("auto, a kernel of the first pass cannot be launched", AUTO | OFFLOAD, 0,
+              {FAIL: "attention:2"}, 1),
     Situation("training, 2 ranks", trains=True),
+    Situation("auto training, 2 ranks", AUTO, trains=True),
+    Situation("auto training, a kernel of backward cannot be launched", AUTO, 2,
+              {FAIL: "attention_dq:2@1"}, 1, trains=True),
+    Situation("bench, 2 ranks", BENCH),
+    Situation("bench of training, 2 ranks", BENCH | {
+        "bench.job": "train", "train.accumulate": 3, "bench.depths": 1,
+        "bench.pairs": 1, "bench.steps": 1}),
     Situation("training, 1 rank", ranks=1, trains=True),
     Situation("training, 2 x 2, bf16", BF16 | {"mesh.shard": 2}, 4, trains=True),
     Situation("training, a kernel of backward cannot be launched", {}, 0,
               {FAIL: "attention_dq:8"}, 1, trains=True),
+    Situation("training, 2 ranks, a kernel of backward cannot be launched", {}, 2,
+              {FAIL: "attention_dq:9"}, 1, "attention_dq", True),
     Situation("training, the last copy of a checkpoint faults", {}, 0,
               {FAIL: "copy_fault:23", DELAY: "3000"}, 1, "stream load", True),
     Situation("training, the last rounding of its weights faults", BF16, 0,
@@ -186,7 +225,9 @@ def results(found: Emulated) -> list[dict[str, bytes]]:
     """The bytes of what a run has computed: scores, or losses and the last checkpoint."""
     checkpoints = sorted((found.result.path.parent / CHECKPOINTS).glob("step-*.h5"))
     if not checkpoints:
-        return [found.result.score_bytes()]
+        with h5py.File(found.result.path) as file:
+            times_alone = "bench" in file
+        return [] if times_alone else [found.result.score_bytes()]
     tables = [group_bytes(found.result.path, name) for name in ("/train", "/evaluation")]
     return tables + [group_bytes(checkpoints[-1], name) for name in ("/weights", "/optimizer")]
 
@@ -245,10 +286,11 @@ class Trial:
         executable = self.build(change, folder)
         # What is drained is missed where something fails, all else sooner where nothing does.
         by_hope = sorted(SITUATIONS, key=lambda s: (
-            s.trains != change.trains, (s.status == 0) == (change.verb == "sync")
+            s.measures != change.measures, s.has_steps != change.trains,
+            (s.status == 0) == (change.verb == "sync"),
         ))  # fmt: skip
-        for delays in ((0, 200),) if always else ((0, 200), (3000,)):
-            for situation in by_hope:
+        for situation in by_hope:
+            for delays in ((0, 200),) if always else ((0, 200), (3000,)):
                 told = self.told(situation, executable, folder, delays)
                 if all(told):
                     return f"{situation.name}, {told[0]}"

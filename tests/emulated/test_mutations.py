@@ -42,7 +42,7 @@ OTHERWISE = [
              "e.slot_used = &entry(std::max<std::int64_t>(slot.last_use - 1, 0)).compute"),)),
     Change("a slot is free before the work of its use", SOURCE,
            ((BEGIN_COMPUTE, BEGIN_COMPUTE + END_COMPUTE.replace("entry(use_)", "e")),
-            (END_COMPUTE + "    acquired_", "    acquired_"))),
+            (END_COMPUTE + "    device_.end_range", "    device_.end_range"))),
     Change("a gather's end is recorded before the gather", PREFETCHER,
            ((BEGIN_GATHER, BEGIN_GATHER + BEGIN_GATHER.replace("begin", "end")),
             (BEGIN_GATHER.replace("begin", "end") + "    if", "    if"))),
@@ -81,8 +81,8 @@ OTHERWISE = [
            (("    results_.copy_out(", DONE + "    results_.copy_out("), (DONE + "}", "}"))),
     Change("inputs are filled before the pass that used them is fetched", LOOP,
            (("        if (pass >= 2) {\n            fetch(pass - 2, figures);\n        }\n", ""),
-            ("            enqueue(pass);\n        }\n",
-             "            enqueue(pass);\n        }\n        fetch(pass - 2, figures);\n"))),
+            ("            ++passes_begun_;\n        }\n",
+             "            ++passes_begun_;\n        }\n        fetch(pass - 2, figures);\n"))),
 ]  # fmt: skip
 
 

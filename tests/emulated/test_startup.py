@@ -102,9 +102,9 @@ def test_missing_peer_access_is_told(golden, on_gpus):
 
 
 OVERRIDES = {
-    "NCCL_ALGO": ("Ring", "NCCL_ALGO=Ring is obeyed by NCCL"),
-    "NCCL_COMM_BLOCKING": ("1", "comm.timeout may not end a set-up that hangs"),
-    "CUDA_LAUNCH_BLOCKING": ("1", "fsdp.forward_prefetch is defeated"),
+    "NCCL_ALGO": ("Ring", "NCCL_ALGO=Ring overrides comm.transport: NCCL obeys it"),
+    "NCCL_COMM_BLOCKING": ("1", "NCCL_COMM_BLOCKING=1 overrides comm.timeout"),
+    "CUDA_LAUNCH_BLOCKING": ("1", "CUDA_LAUNCH_BLOCKING=1 overrides fsdp.forward_prefetch"),
     "NVIDIA_TF32_OVERRIDE": ("0", "overrides device.tf32 = true"),
 }
 

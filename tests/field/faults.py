@@ -21,11 +21,15 @@ from run_foregather import LAUNCH, MPIRUN, PROGRAM, deck_text, start, wait
 
 # FAULT names the fault, FAULT_RANK the rank that has it (any, if not set); FAULT_AT is the number
 # of the call that it befalls, from 1, or what errno becomes. FAULT_FILE is a part of the names of
-# the unfinished files that are meant (all, if not set). The fault count-writes only counts writes.
+# the unfinished files that are meant (all, if not set), or of the file that somebody cuts off,
+# writes to or renames just before it is read for the first time in a large piece. FAULT_WHEN names
+# a file from whose being there on the faults in a send befall. The fault count-writes only counts
+# writes; tear-write dies when it has written half of one.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -61,9 +65,38 @@ int flock(int fd, int operation) {
     return ((int (*)(int, int))next("flock"))(fd, operation);
 }
 
+/* What somebody else does to a file while it is read. */
+static void change(int fd, off_t at) {
+    static int done = 0;
+    char link[64], path[4096], moved[4096];
+    if (done) return;
+    if (!have("shrink-in-load") && !have("rewrite-in-load") && !have("rename-in-load")) return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    if (!strstr(path, getenv("FAULT_FILE"))) return;
+    done = 1;
+    int failed = 0;
+    if (have("shrink-in-load")) failed = truncate(path, at) != 0;
+    if (have("rename-in-load")) {
+        strcpy(moved, path);
+        strcpy(strrchr(moved, '/'), "/moved.h5");
+        failed = rename(path, moved) != 0;
+    }
+    if (have("rewrite-in-load")) {
+        int other = open(path, O_WRONLY);
+        failed = other < 0 || ((ssize_t(*)(int, const void*, size_t, off_t))dlsym(
+                                  RTLD_NEXT, "pwrite"))(other, "changed", 7, at) != 7;
+        close(other);
+    }
+    if (failed) abort();
+}
+
 #define READS(NAME, OFFSET)                                                                  \
     ssize_t NAME(int fd, void* to, size_t n, OFFSET at) {                                    \
         if (n >= 65536 && have("stop-in-load")) raise(SIGSTOP);                              \
+        if (n >= 65536 && have("die-in-load")) raise(SIGKILL);                               \
+        if (n >= 65536) change(fd, at);                                                      \
         return ((ssize_t(*)(int, void*, size_t, OFFSET))next(#NAME))(fd, to, n, at);         \
     }
 READS(pread, off_t)
@@ -71,10 +104,14 @@ READS(pread64, off64_t)
 
 /* Every write to unfinished files comes by here: -1 where it must fail. */
 static int writes = 0;
+static int tears(int fd) {
+    return have("tear-write") && is_part(fd) && writes == atoi(getenv("FAULT_AT"));
+}
 static int before_write(int fd) {
     if (!getenv("FAULT") || !is_part(fd)) return 0;
     ++writes;
     if (have("die-in-write") && writes == atoi(getenv("FAULT_AT"))) raise(SIGKILL);
+    if (have("slow-in-write") && writes == atoi(getenv("FAULT_AT"))) usleep(2500000);
     if (have("stop-in-write") && writes == atoi(getenv("FAULT_AT"))) raise(SIGSTOP);
     if (!have("disk-full")) return 0;
     errno = ENOSPC;
@@ -87,6 +124,10 @@ __attribute__((destructor)) static void tell(void) {
 #define WRITES(NAME, FROM, COUNT, OFFSET)                                                   \
     ssize_t NAME(int fd, FROM from, COUNT n, OFFSET at) {                                    \
         if (before_write(fd)) return -1;                                                     \
+        if (tears(fd)) {                                                                     \
+            ((ssize_t(*)(int, FROM, COUNT, OFFSET))next(#NAME))(fd, from, n / 2, at);        \
+            raise(SIGKILL);                                                                  \
+        }                                                                                    \
         return ((ssize_t(*)(int, FROM, COUNT, OFFSET))next(#NAME))(fd, from, n, at);         \
     }
 WRITES(pwrite, const void*, size_t, off_t)
@@ -96,12 +137,37 @@ WRITES(pwritev64, const struct iovec*, int, off64_t)
 
 ssize_t write(int fd, const void* from, size_t n) {
     if (before_write(fd)) return -1;
+    if (tears(fd)) {
+        ((ssize_t(*)(int, const void*, size_t))next("write"))(fd, from, n / 2);
+        raise(SIGKILL);
+    }
     return ((ssize_t(*)(int, const void*, size_t))next("write"))(fd, from, n);
 }
 
 ssize_t writev(int fd, const struct iovec* from, int n) {
     if (before_write(fd)) return -1;
+    if (tears(fd)) {
+        ((ssize_t(*)(int, const struct iovec*, int))next("writev"))(fd, from, n / 2);
+        raise(SIGKILL);
+    }
     return ((ssize_t(*)(int, const struct iovec*, int))next("writev"))(fd, from, n);
+}
+
+/* Parts of gathers and reductions, which alone have this tag; what MPI's types are is not needed to
+   pass them on. */
+int MPI_Isend(const void* from, int n, void* type, int to, int tag, void* comm, void* request) {
+    const char* when = getenv("FAULT_WHEN");
+    if (tag == 0 && when && access(when, F_OK) == 0) {
+        if (have("stop-in-send")) raise(SIGSTOP);
+        if (have("die-in-send")) raise(SIGKILL);
+    }
+    return ((int (*)(const void*, int, void*, int, int, void*, void*))next("MPI_Isend"))(
+        from, n, type, to, tag, comm, request);
+}
+
+int MPI_Finalize(void) {
+    if (have("stop-at-the-end")) raise(SIGSTOP);
+    return ((int (*)(void))next("MPI_Finalize"))();
 }
 
 int fsync(int fd) {

@@ -139,7 +139,7 @@ def test_e4_rank_killed_at_start_up_ends_the_job(job, inputs):
 
 # Jobs of which rank 1 stops without a word: the deck, the fault, and what the one line names.
 STOPPED = {
-    "in_a_gather": (slow_gathers, "", ("did not arrive", "gather of ")),
+    "in_a_gather": (slow_gathers, "stop-in-send", ("did not arrive", "gather of ")),
     "where_nothing_is_gathered": (long_computes, "", ("has been silent",)),
     "while_it_loads": (slow_loads, "stop-in-load", ()),
     "while_it_loads_a_shared_window": (long_computes, "stop-in-load", ("did not load its part",)),
@@ -155,12 +155,16 @@ def stopped(inputs, tmp_path_factory):
         folder = tmp_path_factory.mktemp(name)
         (folder / "results.h5").write_bytes(OLDER)
         env = {"LD_PRELOAD": inputs / "faults.so", "FAULT": fault, "FAULT_RANK": "1"}
+        env["FAULT_WHEN"] = folder / "now"
         job = Job(folder, deck(inputs), 3, env if fault else None)
         try:
-            if fault:
+            if fault == "stop-in-load":
                 job.all_there()
             else:
                 job.scored()
+            if fault == "stop-in-send":  # In the midst of one: else the stop may come between two.
+                (folder / "now").touch()
+            elif not fault:
                 job.send(1, signal.SIGSTOP)
             job.end(30)
         finally:
@@ -178,6 +182,23 @@ def test_e4_stopped_rank_is_named_and_ends_the_job(name, stopped):
     assert job.process.returncode == 1
     one_message(job, "rank 1", "comm.timeout = 3 s", *STOPPED[name][2])
     left_as_promised(job)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_e4_rank_stopped_at_the_end_of_mpi_ends_the_job_whose_results_are_whole(
+    victim, job, inputs
+):
+    fault = {"LD_PRELOAD": inputs / "faults.so", "FAULT": "stop-at-the-end"}
+    deck = slow_gathers(inputs) | {"comm.link_rate": 0, "data.max_documents": 40}
+    deck |= {"comm.timeout": "2 s"}
+    running = job(deck, ranks=3, env=fault | {"FAULT_RANK": str(victim)})
+    running.all_there()
+    running.end(20)
+    assert running.process.returncode == 1
+    one_message(running, "MPI's end has lasted longer than 2 s", "a rank is stopped")
+    with h5py.File(running.path) as file:
+        assert file.attrs["complete"] == 1
+    assert not running.part.exists()
 
 
 def test_j1_disk_that_fails_for_one_rank_is_one_message_with_rank_host_and_cause(job, inputs):

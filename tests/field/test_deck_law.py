@@ -306,7 +306,7 @@ def test_version_names_all_that_the_program_is_made_of():
 def test_template_and_help_tell_of_the_same_keys():
     keys = help_keys()
     assert len(keys) == len(set(keys)) > 40
-    templates = {job: list(template_keys(job)) for job in ("score", "train")}
+    templates = {job: list(template_keys(job)) for job in ("score", "train", "bench", "plan")}
     for job, own in templates.items():  # Each in the order of the table.
         assert own == [key for key in keys if key in own] and "job.name" in own, job
     assert set(keys) == set().union(*templates.values())
@@ -325,7 +325,8 @@ def test_t05_good_deck_accounts_for_every_key_with_its_value_and_origin(run, ab)
     result.path = result.deck.parent / "out.h5"
     rows = result.rows("/provenance/deck", "key")
     defaults = template_keys()
-    others = template_keys("train") | defaults  # A required key of another job has no default.
+    others = template_keys("plan") | template_keys("bench") | template_keys("train") | defaults
+    # A required key of another job has no default.
     assert list(result.table("/provenance/deck")["key"]) == help_keys()
     expected = {key: (value, "default") for key, value in others.items()}
     expected |= {key: (value, "deck") for key, value in defaults.items()}
@@ -341,7 +342,7 @@ def test_t05_good_deck_accounts_for_every_key_with_its_value_and_origin(run, ab)
         required = key in ("job.name", "model.weights", "data.tokens", "output.file")
         assert row["default"] == ("" if required else others[key])
         assert row["state"] in ("honoured", "inert"), key
-        assert key in defaults or row["reason"] == "key of job train", key
+        assert key in defaults or row["reason"].startswith("key of job"), key
         assert row["observed"] if row["state"] == "honoured" else row["reason"], key
     assert result.read("/provenance/deck_text") == template
 

@@ -114,6 +114,7 @@ PROBES = {
     "job.name": Probe("train", "trane", code, (0, 2)),
     "job.strict": Probe(False, True, code, (0, 2), {"fsdp.forward_prefetch": 9}),
     "job.title": Probe("one", "two", lambda r: r.attribute("title", "/"), ("one", "two")),
+    "job.max_time": Probe(0.001, 0, code, (75, 0), keep("in-no-time") | {"train.steps": 2}),
     "model.weights": Probe(
         "bigram.h5", "uniform.h5", lambda r: last_loss(r)[0], (1.039721, 1.386294)
     ),
@@ -153,7 +154,7 @@ PROBES = {
     "comm.transport": Probe(
         "mpi", "shared", lambda r: total("bytes_gathered")(r) > 0, (True, False)
     ),
-    "comm.timeout": Probe("120 s", "0.005", timeout_code, (0, 1), SLOW),
+    "comm.timeout": Probe("120 s", "0.001", timeout_code, (0, 1), SLOW),
     "comm.link_rate": Probe(
         "10 MB/s", "0.1 MB/s", lambda r: fastest_gather(r) > 1.001e5, (True, False)
     ),

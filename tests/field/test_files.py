@@ -7,6 +7,8 @@ affair.
 """
 
 import errno
+import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -15,8 +17,9 @@ import fixtures
 import h5py
 import numpy as np
 import pytest
-from run_foregather import Foregather
+from run_foregather import ROOT, Foregather
 from said import lines, refusal
+from training import deck as training_deck
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,7 @@ OVERWRITES = {
     "log_over_tokens_by_another_spelling": "--output.log=./ab.h5",
     "log_over_results": "--output.log=out.h5",
     "log_over_results_by_another_spelling": "--output.log=./out.h5",
+    "log_over_the_stop_file": "--output.log=./out.h5.stop",
     "log_over_the_deck": "--output.log=the.deck",
     "results_over_the_deck": "--output.file=the.deck",
     "part_over_weights": "--output.file=out.h5 --model.weights=out.h5.part",
@@ -185,6 +189,114 @@ def test_f1_file_that_was_cut_off_is_refused(run, ab, tmp_path):
     weights.write_bytes(whole[: len(whole) // 2])
     result = run(ab | {"model.weights": weights}, ranks=2, expect=None)
     refusal(result, str(weights), lines_said=None)
+
+
+# Every job, and what of these it has of its own.
+
+
+@pytest.fixture
+def crowd(bigram, tmp_path) -> dict[str, dict]:
+    """The ordinary deck of each job in a folder with links, somebody's file and inputs to hit."""
+    fixtures.bigram(tmp_path / "w.h5")
+    fixtures.write_tokens(tmp_path / "t.h5", [fixtures.A, fixtures.B])
+    (tmp_path / "theirs.h5").write_bytes(b"somebody's")
+    (tmp_path / "link.h5").symlink_to("theirs.h5")
+    (tmp_path / "dangling.h5").symlink_to("nowhere.h5")
+    (tmp_path / "out.h5.part").symlink_to("theirs.h5")
+    (tmp_path / "closed").mkdir(mode=0o500)
+    (tmp_path / "secret.h5").write_bytes((tmp_path / "w.h5").read_bytes())
+    (tmp_path / "secret.h5").chmod(0)
+    files = {"model.weights": "w.h5", "data.tokens": "t.h5"}
+    machine = ROOT / "inputs/machines/two-cores.deck"
+    (tmp_path / "machine").write_bytes(machine.read_bytes())
+    decks = {
+        "score": files,
+        "train": training_deck(Path("w.h5"), Path("t.h5")),
+        "bench": files | {"bench.pairs": 3, "bench.tokens": 4},
+        "plan": {"plan.model": "w.h5", "plan.ranks": 2, "plan.tokens": 8, "plan.machine": machine},
+    }
+    replace = {"output.existing": "replace"}
+    return {job: {"job.name": job, "output.file": "new.h5"} | replace | decks[job] for job in decks}
+
+
+UNUSABLE = {
+    **{
+        f"{job}_{name}": (job, {"output.file": f"{name}.h5"}, ("symbolic link", name))
+        for job in ("score", "train", "bench", "plan")
+        for name in ("link", "dangling")
+    },
+    "part_that_is_a_link": ("score", {"output.file": "out.h5"}, ("out.h5.part", "symbolic link")),
+    "bench_over_weights": ("bench", {"output.file": "w.h5"}, ("model.weights",)),
+    "train_over_evaluation": (
+        "train",
+        {"train.evaluate": "theirs.h5", "output.file": "theirs.h5"},
+        ("train.evaluate",),
+    ),
+    "plan_over_its_model": ("plan", {"output.file": "./w.h5"}, ("plan.model", "same file")),
+    "plan_log_over_its_machine": (
+        "plan",
+        {"plan.machine": "machine", "output.log": "./machine"},
+        ("plan.machine", "same file"),
+    ),
+    "plan_over_what_was_measured": (
+        "plan",
+        {"plan.measured": "theirs.h5", "plan.machine": "", "output.file": "./theirs.h5"},
+        ("plan.measured", "same file"),
+    ),
+    "checkpoints_in_a_folder_of_the_results_name": (
+        "train",
+        {"checkpoint.directory": "new.h5"},
+        ("checkpoint.directory", "new.h5"),
+    ),
+    "checkpoints_in_weights": ("train", {"checkpoint.directory": "w.h5"}, ("w.h5",)),
+    "log_that_is_a_folder": ("score", {"output.log": "closed"}, ("closed", "output.log")),
+}
+
+
+def left_of(folder: Path) -> dict[str, bytes | str]:
+    """What lies there but decks: contents, and where links point."""
+    return {
+        path.name: path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
+        for path in folder.iterdir()
+        if path.suffix != ".deck"
+    }
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_output_that_is_a_link_or_hits_an_input_is_refused_by_each_job(case, crowd, run, tmp_path):
+    job, changes, words = UNUSABLE[case]
+    before = left_of(tmp_path)
+    result = run(crowd[job] | changes, ranks=0, expect=None)
+    result.path = Path()
+    refusal(result, *words)
+    assert left_of(tmp_path) == before
+
+
+FORBIDDEN = {
+    "results": ("score", {"output.file": "closed/new.h5"}, ("closed/new.h5.part",)),
+    "log": ("score", {"output.log": "closed/log"}, ("closed/log", "output.log")),
+    "plan": ("plan", {"output.file": "closed/new.h5"}, ("closed/new.h5.part",)),
+    "checkpoints": ("train", {"checkpoint.directory": "closed"}, ("folder closed",)),
+    "weights": ("score", {"model.weights": "secret.h5"}, ("secret.h5", "weights file")),
+    "tokens": ("score", {"data.tokens": "secret.h5"}, ("secret.h5", "token file")),
+}
+# Root may do anything, unless it gives that up.
+MORTAL = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if not os.geteuid() else []
+
+
+@pytest.mark.parametrize("case", FORBIDDEN)
+def test_what_permissions_forbid_is_refused_with_the_reason(case, crowd, tmp_path):
+    job, changes, words = FORBIDDEN[case]
+    probe = subprocess.run([*MORTAL, "cat", tmp_path / "secret.h5"], capture_output=True)
+    if probe.returncode == 0 or b"Permission denied" not in probe.stderr:
+        pytest.skip("root's rights cannot be given up here (setpriv)")
+    run = Foregather(tmp_path, launcher=lambda ranks: MORTAL)
+    before = sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".deck")
+    result = run(crowd[job] | changes, ranks=1, expect=None)
+    result.path = Path()
+    message = refusal(result, *words, "Permission denied")
+    assert "HDF5" not in message
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".deck") == before
 
 
 # Long texts.

@@ -24,7 +24,7 @@ def test_every_target_that_the_readme_names_is_in_make_help():
 
 def test_every_key_that_the_readme_names_is_known_to_the_program():
     keys = subprocess.run([ROOT / "foregather", "--help"], capture_output=True, text=True, check=True).stdout
-    named = re.findall(r"`(?:--)?((?:job|model|data|device|mesh|fsdp|comm|batch|train|checkpoint|output)\.[a-z_]+)(?: =|`)", README)
+    named = re.findall(r"`(?:--)?((?:job|model|data|device|mesh|fsdp|comm|batch|train|checkpoint|bench|plan|machine|output)\.[a-z_]+)(?: =|`)", README)
     assert len(named) > 2
     assert [key for key in named if not re.search(rf"^{re.escape(key)}$", keys, re.M)] == []
 

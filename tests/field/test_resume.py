@@ -254,7 +254,8 @@ def test_complete_results_that_only_lack_their_name_get_it(deck, left, unbroken,
 def test_what_cannot_be_opened_is_told_and_begun_anew(junk, deck, left, unbroken, run, tmp_path):
     (tmp_path / "results.h5.part").write_bytes(junk)
     result = run(deck | left, ranks=2)
-    assert "cannot be resumed, so the run starts anew" in result.stdout
+    (told,) = [note for note in result.stdout.splitlines() if re.match("note: .*part", note)]
+    assert "cannot be resumed, so the run starts anew" in told
     assert result.score_bytes() == unbroken.score_bytes()
     assert result.table("/provenance/runs")["ranks"].tolist() == [2]
 

@@ -19,12 +19,12 @@ from training import deck, notes, state, step_file
 RANKS, EVERY = 3, 5
 SLOW = {"comm.transport": "mpi", "comm.link_rate": "0.02 MB/s"}
 FLUSHED = {"output.flush_every": 0.001}
-# The deck, what befalls rank 1 (a signal in step 7, or a fault in the second save), and what the
+# The deck, what befalls rank 1 (a signal in step 7, or a fault there or in the second save), and what the
 # one line of foregather's own names; a rank that is killed is named by the launcher.
 DEATHS = {
     "killed_in_a_step": (SLOW | FLUSHED, signal.SIGKILL, ()),
     "killed_in_a_save": (FLUSHED, "die-in-write", ()),
-    "stopped_in_a_step": (SLOW, signal.SIGSTOP, ("rank 1", "did not arrive")),
+    "stopped_in_a_step": (SLOW, "stop-in-send", ("rank 1", "did not arrive")),
     "stopped_where_weights_are_shared": (
         {"comm.transport": "shared", "comm.link_rate": 0, "batch.tokens": 4096},
         signal.SIGSTOP,
@@ -61,13 +61,15 @@ def play(inputs: Path, asked: dict, folder: Path, befalls: signal.Signals | str)
     """A job that is hurt, and has ended."""
     log = folder / "log.jsonl"
     env = {"LD_PRELOAD": inputs / "faults.so", "FAULT": befalls, "FAULT_RANK": "1"}
-    env |= {"FAULT_FILE": "step-00000010", "FAULT_AT": "2"}
+    env |= {"FAULT_FILE": "step-00000010", "FAULT_AT": "2", "FAULT_WHEN": folder / "now"}
     own = {"checkpoint.directory": folder / "kept", "output.log": log}
     job = Job(folder, asked | own, RANKS, env if isinstance(befalls, str) else None)
     try:
-        if isinstance(befalls, str):
-            job.all_there()
-        else:
+        job.all_there()
+        if befalls == "stop-in-send":  # In the midst of a gather or a reduction.
+            job.stepped(log, EVERY + 2)
+            (folder / "now").touch()
+        elif not isinstance(befalls, str):
             job.stepped(log, EVERY + 2)
             job.send(1, befalls)
         job.end(40)

@@ -2,7 +2,7 @@
 """Training that dies in a save goes on from the newest complete checkpoint to the same bits (T19).
 
 Decides at which writes ranks die and what is left lying about; faults.py makes the faults. KILLS in
-the environment is how many moments are tried (5), KILLS_SEED which ones.
+the environment is how many moments are tried (5), KILLS_SEED which ones; -s shows what each tore.
 """
 
 import os
@@ -89,15 +89,21 @@ def goes_on(asked: dict, folder: Path, run: Foregather, unbroken: Path) -> Resul
     return result
 
 
+@pytest.fixture(scope="module")
+def torn() -> list[str]:
+    """The unfinished checkpoint that each kill left."""
+    return []
+
+
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_t19_killed_in_a_save_it_goes_on_from_the_newest_whole_one(
-    kill, asked, inputs, writes, unbroken, run, tmp_path
+    kill, asked, inputs, writes, unbroken, run, tmp_path, torn
 ):
     rank = MOMENTS.randrange(RANKS)
     at = MOMENTS.randint(1, writes[rank])
     kept = tmp_path / "kept"
     own = asked | {"checkpoint.directory": kept, "output.flush_every": 0.001}
-    killed = run(own, RANKS, env=fault(inputs, "die-in-write", rank, at), expect=None)
+    killed = run(own, RANKS, env=fault(inputs, "tear-write", rank, at), expect=None)
     assert killed.code != 0 and not killed.path.exists(), (rank, at)
     with h5py.File(f"{killed.path}.part") as file:
         rows = file["train/step"][()]
@@ -105,6 +111,10 @@ def test_t19_killed_in_a_save_it_goes_on_from_the_newest_whole_one(
     whole = whole_ones(kept)
     assert whole in ([], [2], [2, 4]), (rank, at)
     parts = list(kept.glob("*.part"))
+    torn += [
+        f"rank {rank} in its write {at} of {writes[rank]}: {part.name} of {part.stat().st_size} B"
+        for part in parts
+    ]
     result = goes_on(asked, kept, run, unbroken)
     told = notes(result)
     if whole:
@@ -114,6 +124,11 @@ def test_t19_killed_in_a_save_it_goes_on_from_the_newest_whole_one(
     assert [note for note in told if note.startswith("skipped ")] == [
         f"skipped {part}: not complete: its save was interrupted, or is under way" for part in parts
     ]
+
+
+def test_t19_every_kill_was_in_the_middle_of_a_write(torn):
+    print("", *torn, f"{len(torn)} of {KILLS} kills tore a save", sep="\n")
+    assert len(torn) == KILLS
 
 
 def test_g1_f4_complete_mark_without_the_name_is_no_checkpoint(

@@ -235,6 +235,27 @@ def test_folder_that_cannot_be_written_is_refused_before_work(asked, run, tmp_pa
         assert str(place) in refusal(result, lines_said=None)
 
 
+def test_folder_that_another_run_writes_is_refused_before_work_until_it_ends(asked, run, tmp_path):
+    kept, log = tmp_path / "kept", tmp_path / "log.jsonl"
+    there = tmp_path / "first"
+    there.mkdir()
+    own = asked | {"checkpoint.directory": kept, "train.steps": 100000}
+    own |= {"checkpoint.every": 2, "checkpoint.keep": 2}
+    job = Job(there, own | {"output.log": log}, 2)
+    try:
+        job.stepped(log, 3)
+        result = run(own, ranks=2, expect=2)
+        assert "another run is writing checkpoints" in refusal(result, str(kept), lines_said=None)
+        for rank in (0, 1):
+            job.send(rank, signal.SIGKILL)
+        job.end(15)
+    finally:
+        job.clear()
+    # Nothing is left of the hold of a run that was killed.
+    result = run(own | {"job.max_time": "2 s"}, ranks=2, expect=75)
+    assert "training goes on from" in result.stdout
+
+
 def test_checkpoint_is_a_model_that_other_libraries_load(unbroken, tmp_path):
     path = step_file(unbroken.path.parent / "kept", STEPS)
     tool = [sys.executable, ROOT / "tools" / "export_model", path, tmp_path / "model"]

@@ -37,7 +37,7 @@ TABLES = {
     "/provenance/deck": "key value default origin state observed reason",
     "/provenance/hosts": "rank host local_rank cores",
     "/provenance/environment": "name value",
-    "/provenance/inputs": "path bytes modified sha256",
+    "/provenance/inputs": "path bytes modified sha256 verified",
     "/provenance/versions": "name version",
 }
 

@@ -257,12 +257,12 @@ private:
         const base::UnitId unit = use.unit;
         const base::ConstSlab weights = source.acquire(unit, *compute_);
         const bool backward = use.direction == schedule::Direction::backward;
-        wrong_.slabs += !use.needs_weights && weights.n != 0 ? 1 : 0;
         const base::View<float> gradient =
             backward ? reducer_->begin(unit, *compute_) : base::View<float>{};
         const auto time = options_.compute_time();
         device::host_stream(*compute_).enqueue([=, this, step = step_, pass = pass_] {
             const std::size_t half = gradient.size() / 2;
+            wrong_.slabs += !use.needs_weights && weights.n != 0 ? 1 : 0;
             if (tokens && use.needs_weights) {
                 look(weights, unit, step);
             }

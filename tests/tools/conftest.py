@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +44,23 @@ def tool(capsys):
         return Outcome(status, said.out, said.err)
 
     return call
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """pair(change, **file of B) writes results A and B, edits B by change(file), and gives their
+    paths; `a` is what A differs by from a plain one.
+    """
+    from results_files import write_results
+
+    def make(change=lambda file: None, a=None, **b) -> tuple[Path, Path]:
+        one = write_results(tmp_path / "a.h5", rows=[], **(a or {}))
+        two = write_results(tmp_path / "b.h5", rows=[], **b)
+        with h5py.File(two, "r+") as file:
+            change(file)
+        return one, two
+
+    return make
 
 
 def start(name: str, *words, **options) -> subprocess.Popen:

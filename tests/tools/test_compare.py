@@ -10,43 +10,8 @@ import json
 import h5py
 import numpy as np
 import pytest
-from results_files import fixed, write_results
-from training_files import write_training
-
-
-@pytest.fixture
-def pair(tmp_path):
-    """pair(change, **file of B) writes A and B, edits B by change(file), and gives their paths."""
-
-    def make(change=lambda file: None, a=None, **b):
-        one = write_results(tmp_path / "a.h5", rows=[], **(a or {}))
-        two = write_results(tmp_path / "b.h5", rows=[], **b)
-        with h5py.File(two, "r+") as file:
-            change(file)
-        return one, two
-
-    return make
-
-
-def put(name, values):
-    """A change: this dataset has these values."""
-
-    def change(file):
-        if name in file:
-            del file[name]
-        if values is not None:
-            file[name] = values
-
-    return change
-
-
-def entry(name, index, value):
-    """A change: one entry of this dataset."""
-
-    def change(file):
-        file[name][index] = value
-
-    return change
+from compared_pairs import entry, loss, put, training_pair
+from results_files import fixed
 
 
 def test_equal_scores_are_within_every_limit_whatever_the_run_was(tool, pair):
@@ -123,11 +88,6 @@ def test_arrays_are_compared_in_pieces(tool, pair, monkeypatch):
     said = tool("compare", one, two, "--json")
     found = {entry["name"]: entry for entry in json.loads(said.out)["arrays"]}["/score/hidden"]
     assert found["largest"] == 0.5 and found["at"] == [5, 1] and found["differ"] == 1
-
-
-def loss(value):
-    """A change: the mean loss."""
-    return lambda file: file["score"].attrs.modify("loss", value)
 
 
 @pytest.mark.parametrize(
@@ -309,21 +269,6 @@ def test_limits_are_numbers_above_zero(pair, words):
     with pytest.raises(SystemExit) as ended:
         compare.main([*map(str, pair()), *words])
     assert ended.value.code == 2
-
-
-def training_pair(tmp_path, change=lambda file: None):
-    """Two equal training runs, of which the second is changed."""
-    files = write_training(tmp_path / "ta.h5"), write_training(tmp_path / "tb.h5")
-    for number, path in enumerate(files):
-        with h5py.File(path, "r+") as file:
-            phases = {"name": ["run", "exposed reduce"], "seconds_max": [9.0, 2.0]}
-            for name, values in (phases | {"seconds_mean": [8.0, 1.0]}).items():
-                file[f"timing/phases/{name}"] = fixed(values) if name == "name" else values
-            file["timing/phases"].attrs["step_seconds_median"] = 1.5
-            file["timing/ranks/tokens"] = [300, 300]
-            if number:
-                change(file)
-    return files
 
 
 def test_training_runs_are_compared_by_steps_items_and_evaluations(tool, tmp_path):

@@ -20,6 +20,7 @@ TOOLS = (
     "compare",
     "timeline",
     "loss_curve",
+    "scaling",
     "score_requests",
 )
 

@@ -116,6 +116,38 @@ def test_deps_installs_the_packages_of_what_is_missing_and_no_others(machine):
     assert command.endswith("--no-install-recommends hdf5-tools")
 
 
+def test_deps_installs_valgrind_where_it_is_missing_and_asked_for(machine):
+    valgrind = machine.program("valgrind", "")
+    stored = valgrind.rename(machine.folder / "valgrind")
+    install = f'case " $* " in *" install "*) /bin/ln -s {stored} {valgrind} ;; esac'
+    machine.program("apt-get", install)
+    machine.program("id", "echo 0")
+    assert (machine.deps().stderr, machine.logged()) == ("", [])
+    done = machine.deps(ALSO="valgrind")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "deps: installing Debian packages: valgrind\n"
+    (command,) = [line for line in machine.logged() if " install " in line]
+    assert command.endswith("--no-install-recommends valgrind")
+    assert machine.deps(ALSO="valgrind").stderr == ""
+
+
+@pytest.mark.parametrize("target, also", [("check-valgrind", "valgrind"), ("check-slurm", "slurm")])
+@pytest.mark.parametrize("user", [0, 1000])
+def test_make_asks_for_the_programs_of_a_check_as_root_alone(machine, target, also, user):
+    shutil.copy(ROOT / "Makefile", machine.folder)
+    (machine.folder / "tests").symlink_to(ROOT / "tests")  # its rules.mk are included
+    machine.program("id", f"echo {user}")
+    machine.program("install_deps", "echo ALSO=$ALSO; exit 3", machine.folder / "tools")
+    done = subprocess.run(
+        ["make", "-C", machine.folder, "CUDA=0", target],
+        env={"PATH": f"{machine.path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "install_deps" in "".join(machine.logged())
+    assert f"ALSO={'' if user else also}\n" in done.stdout
+
+
 @pytest.mark.parametrize(
     "install, said", [("exit 0", "still this is not found"), ("exit 1", "could not")]
 )

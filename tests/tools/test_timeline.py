@@ -286,3 +286,63 @@ def test_training_is_drawn_in_both_directions_with_its_reductions(tool, trace, t
     assert said.status == 0, said.err
     drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
     assert ">reduce<" in drawn and "backward" in drawn
+
+
+@pytest.fixture
+def both(tool, tmp_path):
+    """both(words) gives the SVG of runs at depths 0 and 1, one above the other."""
+
+    def make(*words, title=None):
+        files = [write_results(tmp_path / f"d{depth}.h5", depth=depth) for depth in (0, 1)]
+        if title:
+            with h5py.File(files[1], "r+") as file:
+                file.attrs["title"] = np.bytes_(title.encode())
+        said = tool("timeline", *files, "--svg", tmp_path / "t.svg", *words, "--replace")
+        assert said.status == 0, said.err
+        return (tmp_path / "t.svg").read_text(encoding="utf-8"), said.out
+
+    return make
+
+
+def bars(svg, run, kind):
+    """Left and right edges of a run's bars of a kind, as they stand on the page."""
+    found = []
+    for path in re.findall(rf'id="run{run}-rank0-[^"]*-{kind}-[^"]*">\s*<path d="([^"]*)"', svg):
+        xs = [float(x) for x in re.findall(r"[ML] ([-\d.]+) ", path)]
+        found.append((min(xs), max(xs)))
+    return sorted(found)
+
+
+def test_several_runs_stand_one_above_the_other_on_one_scale(both):
+    svg, said = both("--passes", "1", "--ranks", "0")
+    read = texts(svg)
+    assert any(text.startswith("depth 0: 5.60 ms for pass 1") for text in read)
+    assert any(text.startswith("depth 1: 4.00 ms for pass 1") for text in read)
+    assert "2 runs, pass 1, rank 0" in said and read.count("a tiny run, très court") == 1
+    lengths = [right - left for run in (0, 1) for left, right in bars(svg, run, "compute")]
+    assert len(lengths) == 2 * len(UNITS)
+    assert max(lengths) - min(lengths) < 0.01  # Every compute takes 1 ms: the scale is one.
+    for run in (0, 1):  # Both begin where computing comes to the pass: at depth 1 with the compute.
+        starts = bars(svg, run, "compute") + bars(svg, run, "wait")
+        assert min(starts)[0] == pytest.approx(min(bars(svg, 0, "wait"))[0], abs=0.01)
+    assert min(bars(svg, 1, "gather"))[0] < min(bars(svg, 1, "compute"))[0]
+    assert len(bars(svg, 0, "wait")) == len(UNITS) and not bars(svg, 1, "wait")
+
+
+def test_names_of_marks_in_several_runs_are_different(both):
+    svg, _ = both()
+    ids = re.findall(r'id="(run[^"]*)"', svg)
+    assert ids and len(ids) == len(set(ids))
+    assert texts(svg).count("rank 0") == texts(svg).count("rank 1") == 2
+
+
+def test_titles_of_several_runs_are_all_told(both):
+    assert "a tiny run, très court / another" in texts(both(title="another")[0])
+
+
+def test_trace_of_several_runs_is_refused(tool, tmp_path):
+    files = [write_results(tmp_path / f"d{depth}.h5", depth=depth) for depth in (0, 1)]
+    said = tool("timeline", *files, "--trace", tmp_path / "t.json")
+    assert said.status == 2 and "--trace is of one run" in said.err
+    said = tool("timeline", *files, "--png", files[1], "--replace")
+    assert said.status == 2 and "is the results file itself" in said.err

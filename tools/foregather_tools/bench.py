@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 
 from .command_line import Failure, Refusal, check_stop, run
 from .results_file import attribute, columns, open_results, prefetches
 from .schedule_limit import schedule_limit
 from .spans import read_spans
+from .token_reader import open_tokens
 from .weights_reader import open_weights
 
 CURVE = (256, 512, 1024, 2048)
@@ -293,12 +293,8 @@ def check(options: argparse.Namespace) -> None:
             raise Refusal(f"{path} does not exist; `make bench` makes what is needed")
     with open_weights(options.weights):
         pass
-    try:
-        with h5py.File(options.tokens) as file:
-            if "tokens" not in file:
-                raise Refusal(f"{options.tokens} is no token file: it has no /tokens")
-    except OSError as error:
-        raise Refusal(f"{options.tokens} cannot be read as HDF5: {error}") from None
+    with open_tokens(options.tokens):
+        pass
 
 
 def bench(options: argparse.Namespace) -> None:

@@ -15,6 +15,8 @@ import h5py
 
 from .array_changes import ArrayChange, compare_attributes, compare_groups, shape_text
 from .command_line import Failure, Refusal, listed, run
+from .compare_bench import DEPTHS, bench_faults, bench_figures
+from .compare_gate import GATE, SLACK, gate_text, gated, verdict_faults
 from .compare_limits import (
     Figure,
     array_faults,
@@ -41,25 +43,9 @@ def limit(text: str) -> float:
     return value
 
 
-def arguments() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog=TOOL,
-        allow_abbrev=False,
-        description="Tells what changed between two results files: scores or steps of training, "
-        "exposed time, step time, memory, verdict, deck. Without options the arrays of /score, "
-        "/train and /evaluation must have the same shapes, the same documents, and numbers at the "
-        "same places, and each loss must be a number; their values and all times are free.",
-        epilog="Exit status: 0 done and within the limits, 1 past a limit (each is named on "
-        "stderr), 2 a file cannot be read or compared.",
-    )
-    parser.add_argument("a", metavar="A.h5", type=Path, help="the results before")
-    parser.add_argument("b", metavar="B.h5", type=Path, help="the results after")
+def add_increases(parser: argparse.ArgumentParser) -> None:
+    """The limits on what may grow."""
     add = parser.add_argument
-    add("--same-score", action="store_true", help="/score must have the same bytes")
-    add("--max-logprob-difference", metavar="NAT", type=limit, help="of any token")
-    add("--max-loss-difference", metavar="NAT", type=limit, help="of the mean, or of any step")
-    add("--max-greedy-flips", metavar="TOKENS", type=limit, help="tokens whose /greedy differs")
     add(
         "--max-exposed-increase",
         metavar="PERCENT",
@@ -73,6 +59,13 @@ def arguments() -> argparse.ArgumentParser:
         help="by how much the time of all steps together may grow, beside --slack-seconds",
     )
     add(
+        "--max-step-increase",
+        metavar="PERCENT",
+        type=limit,
+        help="by how much the time of one step may grow (the median where the file has it, else "
+        "the mean), beside the share of --slack-seconds that falls on a step",
+    )
+    add(
         "--max-memory-increase",
         metavar="PERCENT",
         type=limit,
@@ -82,8 +75,8 @@ def arguments() -> argparse.ArgumentParser:
         "--slack-seconds",
         metavar="S",
         type=limit,
-        default=0.05,
-        help="a growth of times up to this is noise (default: %(default)s)",
+        help="a growth of times up to this, over the whole run, is noise (default: "
+        f"{SLACK:g}; with --gate {GATE['slack_seconds']:g})",
     )
     add(
         "--slack-mib",
@@ -92,6 +85,37 @@ def arguments() -> argparse.ArgumentParser:
         default=16.0,
         help="a growth of memory up to this is noise (default: %(default)s)",
     )
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog=TOOL,
+        allow_abbrev=False,
+        description="Tells what changed between two results files: scores or steps of training, "
+        "exposed time, step time, memory, verdict, deck; of benches the rows of the same transport, "
+        "tokens and depth, a step judged by the interval that the bench stores beside it. Without options the arrays of /score, "
+        "/train and /evaluation must have the same shapes, the same documents, and numbers at the "
+        "same places, and each loss must be a number; their values and all times are free. Plans, "
+        "which hold predictions alone, are refused.",
+        epilog="Exit status: 0 done and within the limits, 1 past a limit (each is named on "
+        "stderr), 2 a file cannot be read or compared.",
+    )
+    parser.add_argument("a", metavar="A.h5", type=Path, help="the results before")
+    parser.add_argument("b", metavar="B.h5", type=Path, help="the results after")
+    add = parser.add_argument
+    add(
+        "--gate",
+        action="store_true",
+        help="a gate against regressions: each limit that is not given becomes "
+        f"{gate_text()}; what neither file has is told and not judged; a verdict may not become "
+        "`not observed`",
+    )
+    add("--same-score", action="store_true", help="/score must have the same bytes")
+    add("--max-logprob-difference", metavar="NAT", type=limit, help="of any token")
+    add("--max-loss-difference", metavar="NAT", type=limit, help="of the mean, or of any step")
+    add("--max-greedy-flips", metavar="TOKENS", type=limit, help="tokens whose /greedy differs")
+    add_increases(parser)
     add("--json", action="store_true", help="print one JSON object in place of the tables")
     return parser
 
@@ -136,18 +160,34 @@ def compare_files(options: argparse.Namespace) -> Comparison:
     """Reads both files and judges them."""
     with open_results(options.a) as a, open_results(options.b) as b:
         groups = [name for name in GROUPS if name in a or name in b]
-        if not groups:
-            raise Refusal(f"{options.a} and {options.b} hold neither /score nor /train")
+        bench = [DEPTHS in file for file in (a, b)]
+        for path, file in ((options.a, a), (options.b, b)):
+            if "plan" in file:
+                raise Refusal(f"{path} is of a plan, which ran nothing: plans are not compared")
+        if not groups and not all(bench):
+            raise Refusal(f"{options.a} and {options.b} do not hold /score, /train or /bench")
         arrays = [change for name in groups for change in compare_groups(a.get(name), b.get(name))]
         attributes = compare_attributes(a.get("score"), b.get("score"))
         figures, words = side_by_side(a, b), words_that_differ(a, b)
+        figures += bench_figures(a, b)
         past, notes = [*array_faults(arrays), *loss_faults(a, b)], resumed_notes(a, b)
+        resumed = list(notes)
+        if options.gate:
+            options, not_judged = gated(options, arrays, figures)
+            notes += not_judged
+            past += verdict_faults(a, b)
+        if options.slack_seconds is None:
+            options.slack_seconds = SLACK
+        if all(bench):
+            past += bench_faults(a, b, options)
+            judged_above = {"max_exposed_increase": None, "max_step_increase": None}
+            options = argparse.Namespace(**vars(options) | judged_above)
     past += score_faults(arrays, figures, options)
     if options.same_score:
         score = [change for change in arrays if change.name.startswith("/score/")]
         past += [f"--same-score: {c.name} has other bytes" for c in score if not c.same_bytes]
         past += [f"--same-score: the attribute {name} differs" for name in attributes]
-    past += increase_faults(figures, notes, options)
+    past += increase_faults(figures, resumed, options)
     paths = str(options.a), str(options.b)
     return Comparison(*paths, arrays, attributes, figures, words, notes, past)
 

@@ -58,7 +58,7 @@ def read_figures(file: h5py.File) -> dict[tuple[str, str, str], float | None]:
     found["tokens computed", "", ""] = None if tokens is None else float(tokens.sum())
     found["tokens/s", "", ""] = attribute(file, "timing/phases", "tokens_per_second")
     found["run", "s", "time"] = None if run is None else float(run)
-    found["step", "s", ""] = step
+    found["step", "s", "step"] = step
     for entry in prefetches(file):
         found[f"exposed, {entry.direction}", "s", "exposed"] = entry.exposed_s
         found[f"overlapped, {entry.direction}", "s", ""] = entry.overlapped_s
@@ -174,19 +174,37 @@ def _loss_faults(train: ArrayChange | None, figures: list[Figure], limit: float)
             yield f"--max-loss-difference {limit:g}: {said}"
 
 
+def _slack_of_a_step(figures: dict[str, Figure], seconds: float) -> float:
+    """The share of a slack of the whole run that falls on one of its steps."""
+    run, step = figures.get("run"), figures.get("step")
+    known = run is not None and step is not None and run.a and step.a
+    return seconds * min(1.0, step.a / run.a) if known else seconds
+
+
+def other_work_of(figures: dict[str, Figure]) -> str:
+    """Why times of the two runs are not of the same work, empty if they are."""
+    tokens, link = figures.get("tokens computed"), figures.get("link emulated")
+    if tokens is None or tokens.change != 0:
+        return "the runs computed other tokens"
+    if link is not None and link.change != 0:
+        return f"the runs' links were emulated at {link.a:.4g} and {link.b:.4g} Gb/s (0: were not)"
+    return ""
+
+
 def increase_faults(
     figures: list[Figure], resumed: list[str], options: argparse.Namespace
 ) -> Iterator[str]:
     """What has grown past the limits on times and memory: A x PERCENT / 100 and the slack. Times
     of a part of the work (`resumed` says of which file) or of other work cannot be judged.
     """
+    by_name = {figure.name: figure for figure in figures}
     limits = {
         "exposed": (options.max_exposed_increase, options.slack_seconds),
         "time": (options.max_time_increase, options.slack_seconds),
+        "step": (options.max_step_increase, _slack_of_a_step(by_name, options.slack_seconds)),
         "memory": (options.max_memory_increase, options.slack_mib),
     }
-    tokens = next((figure for figure in figures if figure.name == "tokens computed"), None)
-    other_work = tokens is None or tokens.change != 0
+    other_work = other_work_of(by_name)
     for kind, (percent, slack) in limits.items():
         if percent is None:
             continue
@@ -199,7 +217,7 @@ def increase_faults(
             yield from (f"{option}: {note}" for note in resumed)
             continue
         if kind != "memory" and other_work:
-            yield f"{option}: the runs computed other tokens, so their times cannot be compared"
+            yield f"{option}: {other_work}, so their times cannot be compared"
             continue
         for figure in bounded:
             if figure.change is None:
@@ -207,5 +225,5 @@ def increase_faults(
             elif figure.change > figure.a * percent / 100 + slack:
                 yield (
                     f"{option}: {figure.name} grew from {figure.a:.4g} to {figure.b:.4g} "
-                    f"{figure.unit}, by more than {percent:g} % and {slack:g} {figure.unit}"
+                    f"{figure.unit}, by more than {percent:g} % and {slack:.3g} {figure.unit}"
                 )

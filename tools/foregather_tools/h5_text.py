@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strings in HDF5 as every foregather file holds them: fixed length, null padded, UTF-8.
 
-Decides the string type only; long texts are datasets because attributes end at 64 KiB.
+Decides the string type, and the checksum of a dataset; long texts are datasets because attributes
+end at 64 KiB.
 """
+
+import hashlib
 
 import h5py
 import numpy as np
@@ -18,6 +21,17 @@ def write_text(group: h5py.Group, name: str, text: str) -> None:
     """Writes text as a scalar dataset."""
     data, dtype = _fixed(text)
     group.create_dataset(name, data=data, dtype=dtype)
+
+
+def seal(dataset: h5py.Dataset, digest) -> None:
+    """Gives a dataset the attribute sha256: of its values as they are stored, end to end."""
+    write_text_attribute(dataset, "sha256", digest.hexdigest())
+
+
+def write_sealed_text(group: h5py.Group, name: str, text: str) -> None:
+    """Writes text as a scalar dataset that the program compares with its checksum."""
+    write_text(group, name, text)
+    seal(group[name], hashlib.sha256(_fixed(text)[0].tobytes()))
 
 
 def write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:

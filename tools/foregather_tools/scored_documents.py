@@ -14,6 +14,7 @@ import numpy as np
 
 from .command_line import Refusal
 from .results_file import columns, deck, open_results, text
+from .token_reader import open_tokens
 
 
 @dataclass(frozen=True)
@@ -82,31 +83,24 @@ def file_sha256(file: Path) -> str:
 
 def _read_tokens(path: Path) -> dict:
     """What a token file says, as fields of ScoredDocuments."""
-    if not path.is_file():
-        raise Refusal(f"{path} does not exist" if not path.exists() else f"{path} is no file")
-    try:
-        with h5py.File(path) as file:
-            if "tokens" not in file or "offsets" not in file:
-                raise Refusal(f"{path} is no token file: it lacks /tokens or /offsets")
-            offsets = file["offsets"][()].astype(np.int64)
-            count = len(offsets) - 1
-            start = file["score_from"][()] if "score_from" in file else np.ones(count, np.int64)
-            names = map(text, file["id"][()]) if "id" in file else map(str, range(count))
-            return {
-                "ids": list(names),
-                "offsets": offsets,
-                "begins": np.minimum(offsets[:-1] + np.maximum(start, 1), offsets[1:]),
-                "ends": offsets[1:],
-                "tokens": file["tokens"][()],
-                "request": file["request"][()] if "request" in file else None,
-                "attributes": {
-                    name: text(value)
-                    for name, value in file.attrs.items()
-                    if isinstance(value, bytes | str)
-                },
-            }
-    except OSError as error:
-        raise Refusal(f"{path} cannot be read as HDF5: {error}") from None
+    with open_tokens(path) as file:
+        offsets = file["offsets"][()].astype(np.int64)
+        count = len(offsets) - 1
+        start = file["score_from"][()] if "score_from" in file else np.ones(count, np.int64)
+        names = map(text, file["id"][()]) if "id" in file else map(str, range(count))
+        return {
+            "ids": list(names),
+            "offsets": offsets,
+            "begins": np.minimum(offsets[:-1] + np.maximum(start, 1), offsets[1:]),
+            "ends": offsets[1:],
+            "tokens": file["tokens"][()],
+            "request": file["request"][()] if "request" in file else None,
+            "attributes": {
+                name: text(value)
+                for name, value in file.attrs.items()
+                if isinstance(value, bytes | str)
+            },
+        }
 
 
 def _check_same(tokens: Path, results: Path, file: h5py.File, offsets: np.ndarray) -> None:

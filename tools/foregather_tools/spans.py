@@ -73,6 +73,8 @@ class SpanTable:
 def read_spans(path: Path, file: h5py.File) -> SpanTable:
     """All spans that the run kept; refused if it kept none."""
     group = file.get("timing/spans")
+    if group is None and "plan" in file:
+        raise Refusal(f"{path} is of a plan, which runs nothing: there are no spans to draw")
     if group is None or not len(group["rank"]):
         said = deck(file).get("output.timeline")
         marks = file.get("provenance/packs_done")

@@ -19,7 +19,8 @@ from .command_line import Refusal, run
 from .part_file import check_output, new_file
 from .results_file import attribute, columns, deck, emulated_rate, open_results, prefetches, text
 from .spans import SpanTable, numbers, pass_range, read_spans
-from .timeline_picture import Picture, draw
+from .timeline_canvas import Panel, Picture
+from .timeline_picture import draw
 from .timeline_style import digits, duration
 
 TOOL = "timeline"
@@ -62,19 +63,20 @@ def arguments() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Draws the streams of a run over time: what each rank gathered and computed "
         "when, which gather a compute waited for, and for how long it was exposed. The spans come "
-        "from a results file of a run with output.timeline = true.",
+        "from results files of runs with output.timeline = true; several are drawn one above the "
+        "other on one scale of time, as runs at depths 0 and 1.",
         epilog="Exit status: 0 done, 1 failed while running, 2 refused before any work. Outputs "
         "appear under their names only when they are whole.",
     )
     add = parser.add_argument
-    add("results", metavar="RESULTS.h5", type=Path, help="the results file")
+    add("results", metavar="RESULTS.h5", type=Path, nargs="+", help="the results files")
     add("--png", metavar="FILE", type=Path, help="the picture as pixels")
     add("--svg", metavar="FILE", type=Path, help="the picture as lines and text")
     add(
         "--trace",
         metavar="FILE",
         type=Path,
-        help="a trace (JSON) to zoom in, for ui.perfetto.dev or chrome://tracing",
+        help="a trace (JSON) of one run to zoom in, for ui.perfetto.dev or chrome://tracing",
     )
     add(
         "--passes",
@@ -88,7 +90,7 @@ def arguments() -> argparse.ArgumentParser:
         metavar="LIST",
         type=rank_list,
         help=f"ranks to show, as 0,2 or 0-3 (default: the first {TRACE_RANKS} in a trace, "
-        f"{RANKS} in a picture)",
+        f"{RANKS} in a picture, fewer of each where there are several runs)",
     )
     add("--replace", action="store_true", help="replace the outputs if they exist")
     return parser
@@ -96,9 +98,10 @@ def arguments() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Run:
-    """What is told of the run as a whole."""
+    """What is told of the run as a whole. `depths`: by what it is told from others."""
 
     title: str
+    depths: str
     facts: str
     emulation: str
     ranks: list[int]
@@ -117,12 +120,14 @@ def read_run(file: h5py.File, spans: SpanTable) -> Run:
             f"{entry.direction}: depth {entry.depth}, verdict {entry.verdict}, exposed "
             f"{duration(1e9 * entry.exposed_s)}, overlapped {duration(1e9 * entry.overlapped_s)}"
         )
+    depths = [f"{entry.direction} depth {entry.depth}" for entry in prefetches(file)]
     speed = attribute(file, "timing/phases", "tokens_per_second")
     if speed:
         parts.append(f"{digits(speed)} tokens/s")
     hosts = columns(file.get("provenance/hosts"))
     return Run(
         title=text(file.attrs.get("title", b"")),
+        depths=", ".join(depths) if len(depths) > 1 else "".join(depths).removeprefix("forward "),
         facts=" · ".join(parts),
         emulation=(
             f"emulated link: comm.link_rate slowed gathers to {rate * 8e-9:.4g} Gb/s, so their "
@@ -156,26 +161,97 @@ def counted(noun: str, values: Sequence[int]) -> str:
     return f"{noun if len(values) == 1 else plural} {numbers(sorted(values))}"
 
 
-def write_picture(
-    options: argparse.Namespace, about: Run, spans: SpanTable, kept: list[int]
-) -> None:
-    """Draws and writes the PNG and SVG that are asked for."""
-    shown = kept if options.passes else legible(spans, kept)
-    ranks = options.ranks or about.ranks[:RANKS]
-    if len(ranks) > MOST_RANKS:
-        raise Refusal(f"a picture of {len(ranks)} ranks is too high, at most {MOST_RANKS}: --ranks")
+@dataclass(frozen=True)
+class Chosen:
+    """A results file with what of it is asked for."""
+
+    path: Path
+    about: Run
+    spans: SpanTable
+    kept: list[int]
+
+    def shown(self, options: argparse.Namespace) -> list[int]:
+        """The passes of a picture."""
+        return self.kept if options.passes else legible(self.spans, self.kept)
+
+    def ranks(self, options: argparse.Namespace, most: int) -> list[int]:
+        """The ranks that are asked for, or the first."""
+        return options.ranks or self.about.ranks[: max(most, 1)]
+
+
+def read_chosen(path: Path, options: argparse.Namespace) -> Chosen:
+    """Reads a file; refused if it lacks what is asked for."""
+    with open_results(path) as file:
+        spans = read_spans(path, file)
+        about = read_run(file, spans)
+    kept = pass_range(path, spans.passes, options.passes)
+    absent = sorted(set(options.ranks or ()) - set(about.ranks))
+    if absent:
+        raise Refusal(
+            f"--ranks: {path} has no spans of rank {numbers(absent)}, only of "
+            f"{numbers(about.ranks)}"
+        )
+    return Chosen(path, about, spans, kept)
+
+
+def panel_of(run: Chosen, options: argparse.Namespace, runs: int) -> Panel:
+    """A run as it is drawn, with a title if there are several."""
+    shown, ranks = run.shown(options), run.ranks(options, RANKS // runs)
+    spans = run.spans.select(ranks, shown)
+    if not spans:
+        raise Refusal(f"{run.path} has no spans of these ranks in these passes")
+    if runs == 1:
+        return Panel(spans)
+    computes = [span.begin for span in spans if span.stream == "compute"]
+    length = max(span.end for span in spans) - min(computes or [span.begin for span in spans])
+    title = f"{run.about.depths or run.path.name}: {duration(length)} for {counted('pass', shown)}"
+    facts = filter(None, (run.about.facts, run.about.emulation, str(run.path)))
+    return Panel(spans, title, " · ".join(facts))
+
+
+def picture_of(runs: list[Chosen], options: argparse.Namespace) -> tuple[Picture, str]:
+    """What is drawn, and what is said of it on the terminal."""
+    panels = [panel_of(run, options, len(runs)) for run in runs]
+    first = runs[0]
+    shown, ranks = first.shown(options), first.ranks(options, RANKS // len(runs))
+    if len(ranks) * len(runs) > MOST_RANKS:
+        raise Refusal(
+            f"a picture of {len(ranks) * len(runs)} ranks is too high, at most {MOST_RANKS}: "
+            "--ranks"
+        )
+    said = f"{counted('pass', shown)}, {counted('rank', ranks)}"
+    if len(runs) > 1:
+        titles = list(dict.fromkeys(run.about.title for run in runs if run.about.title))
+        caption = "under each name: the whole run, means over ranks; a red line ends what is shown of it"
+        heading = [" / ".join(titles) or f"{len(runs)} runs", caption]
+        return Picture(panels, heading, ""), f"{len(runs)} runs, {said}"
     caption = (
-        f"shown: {counted('pass', shown)} of {about.passes or max(kept) + 1}, counted from 0; "
-        f"{counted('rank', ranks)} of {len(about.ranks)}. Figures above: the whole run, means over "
-        "ranks."
+        f"shown: {counted('pass', shown)} of {first.about.passes or max(first.kept) + 1}, counted "
+        f"from 0; {counted('rank', ranks)} of {len(first.about.ranks)}. Figures above: the whole "
+        "run, means over ranks."
     )
-    heading = [about.title, about.facts, caption]
-    picture = Picture(spans.select(ranks, shown), list(filter(None, heading)), about.emulation)
+    heading = [first.about.title, first.about.facts, caption]
+    return Picture(panels, list(filter(None, heading)), first.about.emulation), said
+
+
+def write_pictures(runs: list[Chosen], options: argparse.Namespace) -> None:
+    """Draws and writes the PNG and SVG that are asked for."""
+    picture, said = picture_of(runs, options)
     outputs = {kind: path for kind in ("png", "svg") if (path := getattr(options, kind))}
     for kind, path in outputs.items():
         with new_file(path, options.replace) as file:
             draw(picture, file, kind)
-        print(f"{path}: {counted('pass', shown)}, {counted('rank', ranks)}")
+        print(f"{path}: {said}")
+
+
+def write_one_trace(run: Chosen, options: argparse.Namespace) -> None:
+    """Writes the trace that is asked for."""
+    ranks = run.ranks(options, TRACE_RANKS)
+    chosen = run.spans.select(ranks, run.kept)
+    told = {"title": run.about.title, "run": run.about.facts, "link": run.about.emulation}
+    with new_file(options.trace, options.replace) as file:
+        write_trace(file, chosen, run.about.hosts, {key: v for key, v in told.items() if v})
+    print(f"{options.trace}: {counted('pass', run.kept)}, {counted('rank', ranks)}")
 
 
 def timeline(options: argparse.Namespace) -> None:
@@ -183,29 +259,17 @@ def timeline(options: argparse.Namespace) -> None:
     outputs = [path for path in (options.png, options.svg, options.trace) if path]
     for path in outputs:
         check_output(path, options.replace)
-        if path.exists() and path.samefile(options.results):
+        if path.exists() and any(path.samefile(one) for one in options.results if one.exists()):
             raise Refusal(f"{path} is the results file itself: give another name")
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise Refusal("two outputs have the same name")
-    with open_results(options.results) as file:
-        spans = read_spans(options.results, file)
-        about = read_run(file, spans)
-    kept = pass_range(options.results, spans.passes, options.passes)
-    absent = sorted(set(options.ranks or ()) - set(about.ranks))
-    if absent:
-        raise Refusal(
-            f"--ranks: {options.results} has no spans of rank {numbers(absent)}, only of "
-            f"{numbers(about.ranks)}"
-        )
+    if options.trace and len(options.results) > 1:
+        raise Refusal("--trace is of one run: give one results file")
+    runs = [read_chosen(path, options) for path in options.results]
     if options.trace:
-        ranks = options.ranks or about.ranks[:TRACE_RANKS]
-        chosen = spans.select(ranks, kept)
-        told = {"title": about.title, "run": about.facts, "link": about.emulation}
-        with new_file(options.trace, options.replace) as file:
-            write_trace(file, chosen, about.hosts, {key: v for key, v in told.items() if v})
-        print(f"{options.trace}: {counted('pass', kept)}, {counted('rank', ranks)}")
+        write_one_trace(runs[0], options)
     if options.png or options.svg:
-        write_picture(options, about, spans, kept)
+        write_pictures(runs, options)
 
 
 def main(argv: Sequence[str]) -> int:

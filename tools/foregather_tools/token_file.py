@@ -7,7 +7,6 @@ decided by the caller.
 
 import hashlib
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +14,7 @@ import h5py
 import numpy as np
 
 from .command_line import Failure, Refusal, check_stop, human_bytes
-from .h5_text import write_text_attribute
+from .h5_text import seal, write_text_attribute
 from .part_file import check_output, check_space, new_hdf5_file
 
 FORMAT = "foregather.tokens"
@@ -122,13 +121,13 @@ class TokenFileWriter:
                 self._offsets,
                 np.dtype("<i8"),
                 self.documents + 1,
-                self._digest.update,
+                self._digest,
             )
             if self._has_bytes:
-                self._copy(file, "bytes", self._bytes, np.dtype("<i8"), self.documents)
+                self._copy_sealed(file, "bytes", self._bytes)
                 file["bytes"].attrs["units"] = np.bytes_("byte")
             for name, spool in self._columns.items():
-                self._copy(file, name, spool, np.dtype("<i8"), self.documents)
+                self._copy_sealed(file, name, spool)
             self._copy_names(file)
             write_text_attribute(file, "format", FORMAT)
             file.attrs["format_version"] = np.int64(FORMAT_VERSION)
@@ -148,9 +147,9 @@ class TokenFileWriter:
         spool: BinaryIO,
         dtype: np.dtype,
         count: int,
-        seen: Callable[[bytes], None] = lambda block: None,
-    ) -> None:
-        """A contiguous dataset out of a temporary file, block by block."""
+        digest=None,
+    ) -> h5py.Dataset:
+        """A contiguous dataset out of a temporary file, block by block, that may feed a digest."""
         dataset = file.create_dataset(name, (count,), dtype)
         spool.seek(0)
         step = BLOCK_BYTES // dtype.itemsize
@@ -158,14 +157,22 @@ class TokenFileWriter:
             check_stop()
             end = min(begin + step, count)
             block = spool.read((end - begin) * dtype.itemsize)
-            seen(block)
+            if digest is not None:
+                digest.update(block)
             dataset[begin:end] = np.frombuffer(block, dtype)
+        return dataset
+
+    def _copy_sealed(self, file: h5py.File, name: str, spool: BinaryIO) -> None:
+        """A dataset with one number a document, and its checksum."""
+        digest = hashlib.sha256()
+        seal(self._copy(file, name, spool, np.dtype("<i8"), self.documents, digest), digest)
 
     def _copy_names(self, file: h5py.File) -> None:
         """/id, fixed length, null padded."""
         dataset = file.create_dataset(
             "id", (self.documents,), h5py.string_dtype("utf-8", self._id_width)
         )
+        digest = hashlib.sha256()
         self._names.seek(0)
         step = max(1, BLOCK_BYTES // self._id_width)
         for begin in range(0, self.documents, step):
@@ -174,7 +181,10 @@ class TokenFileWriter:
                 self._names.read(int.from_bytes(self._names.read(4), "little"))
                 for _ in range(end - begin)
             ]
-            dataset[begin:end] = np.array(block, dtype=dataset.dtype)
+            names = np.array(block, dtype=dataset.dtype)
+            digest.update(names.tobytes())
+            dataset[begin:end] = names
+        seal(dataset, digest)
 
 
 def check_room_for_text(folder: Path, text_bytes: int, dtype: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from .checksums import refuse_if_broken
 from .command_line import Refusal
 from .results_file import text
 
@@ -44,6 +45,8 @@ def _columns(path: Path, file: h5py.File, group: str, names: tuple[str, ...]) ->
     absent = [name for name in names if not isinstance(table, h5py.Group) or name not in table]
     if absent:
         raise Refusal(f"{path} has no /{group}/{absent[0]}: it is not of a training run")
+    for name in names:
+        refuse_if_broken(path, table[name])
     values = [table[name][()] for name in names]
     if len({column.shape for column in values}) > 1:
         raise Refusal(f"{path}: the columns of /{group} have different lengths")

@@ -12,10 +12,13 @@ from typing import Any
 
 import h5py
 
+from .checksums import refuse_if_broken
 from .command_line import Refusal
 from .h5_text import read_text
 from .safetensors_folder import read_utf8
 from .text_encoder import TextEncoder
+
+MAKER = "tools/import_model"  # of weights files
 
 
 @dataclass
@@ -56,10 +59,12 @@ def _read_weights(path: Path, remedy: str) -> tuple[str, dict[str, Any]]:
         with h5py.File(path) as file:
             if "config" not in file:
                 raise Refusal(f"{path} is no weights file: it has no /config")
+            refuse_if_broken(path, file["config"], MAKER)
             config = json.loads(read_text(file["config"]))
             if "tokenizer" not in file:
                 told = remedy.format(vocab_size=config["vocab_size"])
                 raise Refusal(f"{path} holds no /tokenizer: {told}")
+            refuse_if_broken(path, file["tokenizer"], MAKER)
             return read_text(file["tokenizer"]), config
     except OSError as error:
         raise Refusal(f"{path} cannot be read as HDF5: {error}") from None

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from h5py import h5s
 
+from .checksums import refuse_if_broken
 from .command_line import Failure, Refusal, listed
 from .h5_text import read_text
 from .tensors import RAW_TYPES, Tensor
@@ -65,7 +66,8 @@ def _check_format(path: Path, file: h5py.File) -> None:
 
 
 def _text(path: Path, dataset: h5py.Dataset) -> str:
-    """A string dataset."""
+    """A string dataset, as it was written if it has a checksum."""
+    refuse_if_broken(path, dataset, "tools/import_model")
     try:
         return read_text(dataset)
     except UnicodeDecodeError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from .command_line import check_stop
-from .h5_text import write_text, write_text_attribute
+from .h5_text import write_sealed_text, write_text_attribute
 from .part_file import check_output, check_space, new_hdf5_file
 from .tensors import RAW_TYPES, Tensor, convert
 
@@ -129,9 +129,9 @@ def write_weights(
         write_text_attribute(file, "source", source)
         for name, value in (attributes or {}).items():
             write_text_attribute(file, name, value)
-        write_text(file, "config", config_text)
+        write_sealed_text(file, "config", config_text)
         if tokenizer_text is not None:
-            write_text(file, "tokenizer", tokenizer_text)
+            write_sealed_text(file, "tokenizer", tokenizer_text)
             sha = hashlib.sha256(tokenizer_text.encode("utf-8")).hexdigest()
             write_text_attribute(file, "tokenizer_sha256", sha)
         for tensor in ordered:

@@ -27,6 +27,9 @@ struct Needs {
 };
 // threads: of a rank, on the host.
 Needs needs_of(const std::string& kind, int threads);
+class Backend;
+// Of a backend that is open, whose device has said what it is.
+Needs needs_of(Backend& backend);
 
 class Backend {
 public:

@@ -15,6 +15,7 @@ enum class Status : int {
     failed = 1,       // failed while running
     refused = 2,      // refused before any work: deck, files, environment
     not_honoured = 3, // ran, but something the deck asked for was not honoured
+    stopped = 75,     // stopped early, in order: submit again to go on
 };
 
 // A source position, filled in by the compiler through default arguments.

@@ -33,7 +33,7 @@ std::string nccl_version();
 // Of the headers that the program was built with.
 std::string nccl_built_with();
 
-// Variables of the environment that NCCL obeys and this program has no say in, each in a sentence.
-std::vector<std::string> nccl_overrides();
+// Files of settings that NCCL obeys and this program has no say in, each in a sentence.
+std::vector<std::string> nccl_override_files();
 
 } // namespace foregather::comm

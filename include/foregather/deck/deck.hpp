@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,7 +47,7 @@ struct Setting {
     std::string key;
     std::string value;        // text as given, or the default's text
     std::string default_text; // as in KeyInfo
-    std::string origin;       // "default", "deck" or "command line"
+    std::string origin;       // "default", "deck", "machine file" or "command line"
     std::string where;        // "score.deck:14", "command line", or "" for a default
     std::string expanded;     // value with each ${NAME} replaced; often equal to value
     std::string plain; // value in plain form: sizes in bytes, times in s, rates in bytes per s
@@ -59,13 +60,21 @@ using Variables = std::map<std::string, std::string>;
 // not give every rank the same environment: one rank asks, and all parse with what it found.
 Variables variables_of(std::string_view text, const std::vector<std::string>& overrides);
 
+// The text of the file that plan.machine names: [machine] alone, to be laid beneath a deck, whose
+// own lines and overrides win.
+struct MachineFile {
+    std::string name; // as messages call it
+    std::string text;
+};
+
 class Deck {
 public:
     // `deck_name` is what messages call the deck (its path as the user typed it). An override is
     // "--section.key=value" and wins over the deck. Throws base::Error(refused) whose text holds
     // every error found, one a line, each with its place.
     static Deck parse(const std::string& text, const std::string& deck_name,
-                      const std::vector<std::string>& overrides, const Variables& variables);
+                      const std::vector<std::string>& overrides, const Variables& variables,
+                      const std::optional<MachineFile>& machine = std::nullopt);
     // The same with the variables of this process.
     static Deck parse(const std::string& text, const std::string& deck_name,
                       const std::vector<std::string>& overrides);
@@ -77,7 +86,7 @@ public:
     const std::string& text() const { return text_; }
     // A deck that can be run again: every key of the job, and what else was given, with its value
     // (variables expanded) and, as a comment, its origin. Parsed again it yields equal sections.
-    std::string effective_text() const;
+    std::string effective_text(const std::map<std::string, std::string>& became = {}) const;
     // The plain form of a value: equal for values that mean the same. Throws on an unknown key.
     std::string plain(std::string_view key) const;
     // The beginning of a later refusal: "score.deck:14: fsdp.forward_prefetch",
@@ -94,7 +103,7 @@ private:
 };
 
 struct CommandLine {
-    enum class Mode { run, check, templ, help, version };
+    enum class Mode { run, check, templ, help, version, self_test };
 
     Mode mode = Mode::run;
     std::string deck_path;              // run, check

@@ -31,7 +31,7 @@ public:
         std::string key;
         std::string value; // as given in the deck or on the command line, else the default
         std::string default_text;
-        std::string origin; // "default", "deck" or "command line"
+        std::string origin; // as in Setting
         std::string
             state; // "honoured", "inert", "clamped", "not honoured", or "unproved": none yet
         std::string observed; // empty for inert and unproved
@@ -41,7 +41,7 @@ public:
     const std::vector<Row>& rows() const { return rows_; }
 
     // One line for each key that the user set and that is inert, or clamped: to be told before the
-    // job starts.
+    // job starts. What a machine file sets is not among them.
     std::vector<std::string> inert_notes() const;
     std::vector<std::string> clamp_notes() const;
     // With job.strict = true: throws base::Error(refused) if a key that the user set is inert or

@@ -6,15 +6,31 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <foregather/base/types.hpp>
 
 namespace foregather::deck {
 
+// The value of a whole number that is `auto`.
+inline constexpr int automatic = -1;
+
+// A quantity that says how well it is known and where it comes from.
+struct Sourced {
+    double value = 0;   // in bytes, bytes/s, flop/s, s or 1
+    std::string basis;  // measured, published, assumed, fitted; empty: not given
+    std::string source; // in words
+
+    bool given() const { return !basis.empty(); }
+
+    friend bool operator==(const Sourced&, const Sourced&) = default;
+};
+
 struct JobSection {
     std::string name;    // required
     bool strict = false; // refuse keys that would be inert or clamped
     std::string title;
+    double max_time_s = 0; // 0: until the batch system's end, where it is known
 
     friend bool operator==(const JobSection&, const JobSection&) = default;
 };
@@ -125,6 +141,49 @@ struct CheckpointSection {
     friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
 };
 
+struct BenchSection {
+    std::string job = "score";           // score, train: whose passes are measured
+    std::vector<std::int64_t> depths;    // empty: 0 and fsdp.forward_prefetch
+    std::vector<std::string> transports; // empty: comm.transport
+    std::vector<std::int64_t> tokens;    // empty: batch.tokens
+    std::int64_t steps = 5;              // measured in each turn of a depth
+    std::int64_t warmup = 1;             // before them
+    std::int64_t pairs = 7;              // rounds in which every depth has a turn
+    std::int64_t seed = 0;               // of the order of turns and of the intervals
+
+    friend bool operator==(const BenchSection&, const BenchSection&) = default;
+};
+
+struct PlanSection {
+    std::string job = "train";        // score, train: whose passes are planned
+    std::string model;                // required; path of a config.json or a weights file
+    std::string machine;              // path of a deck that holds [machine]
+    std::string measured;             // path of a bench's results, in the machine's place
+    std::vector<std::int64_t> ranks;  // required
+    std::vector<std::int64_t> shards; // ranks that hold one copy; empty, 0: all
+    std::vector<std::int64_t> depths{0, 1};
+    std::vector<std::int64_t> tokens; // of a rank and pass; required
+    std::int64_t document = 0;        // tokens; 0: a pack is one document
+    bool published = false;           // print published figures beside what is predicted
+
+    friend bool operator==(const PlanSection&, const PlanSection&) = default;
+};
+
+struct MachineSection {
+    std::string name;
+    std::string kind = "cuda"; // cuda, host: of its devices
+    Sourced ranks_per_node;
+    Sourced memory; // of a rank's device; host: of a node
+    Sourced bf16_flops, fp32_flops, product_share, attention_share;
+    Sourced memory_bandwidth, memory_share;
+    Sourced node_bandwidth, node_share, node_latency;          // between ranks of a node
+    Sourced network_bandwidth, network_share, network_latency; // of a rank, between nodes
+    Sourced step_gap;
+    Sourced compute_slowdown, collective_slowdown;
+
+    friend bool operator==(const MachineSection&, const MachineSection&) = default;
+};
+
 struct OutputSection {
     std::string file;                // required; path, variables expanded
     std::string existing = "refuse"; // refuse, replace, resume
@@ -150,6 +209,9 @@ struct Sections {
     ScoreSection score;
     TrainSection train;
     CheckpointSection checkpoint;
+    BenchSection bench;
+    PlanSection plan;
+    MachineSection machine;
     OutputSection output;
 
     friend bool operator==(const Sections&, const Sections&) = default;

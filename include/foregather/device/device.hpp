@@ -70,6 +70,14 @@ public:
     // itself would never report, and throws. For devices whose streams have no thread that could.
     using Look = std::function<void()>;
     virtual void look_while_waiting(const std::shared_ptr<Look>& /*look*/) {}
+    // Ranges in which a profiler shows what is enqueued between their ends: on the enqueuing
+    // thread, and, where it can, on the streams. They nest. Names are made once, before the work;
+    // `number` is shown beside the name: which use, which pass. Devices that no profiler asks have
+    // none.
+    using RangeName = void*; // as the profiler has registered it; nullptr: nobody watches
+    virtual RangeName range_name(const std::string& /*text*/) { return nullptr; }
+    virtual void begin_range(RangeName /*name*/, std::int64_t /*number*/) {}
+    virtual void end_range() {}
     virtual Facts facts() const = 0;
     // Can the host read and write memory of allocate() where it lies?
     virtual bool host_memory() const = 0;
@@ -88,6 +96,20 @@ private:
 
     int allocations_ = 0;
     base::Bytes allocated_;
+};
+
+// A range of the device from here to the end of the block. Must not outlive the device.
+class Range {
+public:
+    Range(Device& device, Device::RangeName name, std::int64_t number) : device_(device) {
+        device_.begin_range(name, number);
+    }
+    ~Range() { device_.end_range(); }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+
+private:
+    Device& device_;
 };
 
 enum class Where { device, host }; // host: Device::allocate_host()

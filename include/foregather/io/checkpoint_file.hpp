@@ -117,11 +117,13 @@ public:
     const TrainingState& state() const { return state_; }
     bool has_moments() const { return has_moments_; }
     // The tensors of a set, to be read like weights: shard::Loader gives each rank its part,
-    // whatever the number of ranks. Throws Error(refused) for moments that are not there.
+    // whatever the number of ranks. Throws Error(refused) for moments that are not there,
+    // Error(failed) when the file is no longer the one that was checked.
     WeightsFile open(TensorSet set, std::int64_t piece_bytes = default_piece_bytes) const;
 
 private:
     std::string path_;
+    FileFacts facts_;
     TrainingState state_;
     bool has_moments_ = false;
 };

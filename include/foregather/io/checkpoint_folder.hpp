@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <foregather/io/descriptor.hpp>
+
 namespace foregather::io {
 
 // "step-00000010.h5"; steps of nine digits and more have longer names.
@@ -15,8 +17,15 @@ std::string checkpoint_name(std::int64_t step);
 // The step that such a name tells; nothing for other names.
 std::optional<std::int64_t> step_of_name(const std::string& name);
 
+// Keeps other runs from writing into the folder as long as the result lives, or its process; who
+// reads is not kept. A folder that is not there cannot be held, and on a file system without locks
+// nobody is kept: then two runs of one folder are the user's to avoid. Throws Error(refused) when
+// another run holds it.
+[[nodiscard]] Descriptor hold_checkpoints(const std::string& directory);
+
 // Makes the folder unless it exists (not those above it), and tries to create a file in it. Throws
-// Error(refused) when either cannot be done.
+// Error(refused) when either cannot be done, or something that is no file has the name of a
+// checkpoint.
 void prepare_checkpoints(const std::string& directory);
 
 struct SkippedCheckpoint {

@@ -18,4 +18,10 @@ void to_f32(base::DType type, const std::byte* raw, base::Elements n, float* out
 // stays NaN (made quiet). values [n] and out [n] do not overlap.
 void f32_to_bf16(const float* values, base::Elements n, std::uint16_t* out);
 
+// How many of n elements stored as `type` are not finite, and which is the first (n: none).
+struct NotFinite {
+    base::Elements count, first;
+};
+NotFinite find_not_finite(base::DType type, const std::byte* raw, base::Elements n);
+
 } // namespace foregather::io

@@ -1,13 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 of files and texts, for provenance, and a count of bytes that a watchdog may read.
-// What is digested, and what follows from a difference, is the caller's business.
+// SHA-256 of files, texts and what is fed piece by piece, and a count of bytes that a watchdog may
+// read. What is digested, and what follows from a difference, is the caller's business.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <string>
 
+#include <foregather/base/error.hpp>
+
+struct evp_md_ctx_st; // OpenSSL's EVP_MD_CTX
+
 namespace foregather::io {
+
+// A digest that is fed piece by piece.
+class Sha256 {
+public:
+    Sha256();
+    void add(const void* data, std::size_t bytes);
+    // Lower-case hexadecimal, 64 characters. Ends it: nothing may be added afterwards.
+    std::string hexadecimal();
+
+private:
+    struct Closer {
+        static evp_md_ctx_st* null() { return nullptr; }
+        void operator()(evp_md_ctx_st* context) const noexcept;
+    };
+    base::Unique<evp_md_ctx_st*, Closer> context_;
+};
 
 // Lower-case hexadecimal, 64 characters. Streams the file; throws Error(refused) when it cannot.
 std::string sha256_of_file(const std::string& path);

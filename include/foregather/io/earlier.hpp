@@ -59,7 +59,8 @@ struct Earlier {
     std::vector<RunStart> starts;
     LossHistory steps; // of a training run, those that were run
 };
-// Reads a file that exists, by this process alone; never throws.
+// Reads a file that exists, by this process alone. Throws Error(failed) only when somebody changes
+// it meanwhile.
 Earlier read_earlier(const std::string& path);
 
 // Starts have room from the beginning, so that a later one changes no metadata: of more starts than

@@ -86,11 +86,12 @@ void read_range(const Dataset& dataset, base::Elements first, base::View<T> out,
                    });
 }
 
-// Writes elements [first, first + values.size()) of a 1-D dataset in pieces.
+// Writes elements [first, first + values.size()) of a 1-D dataset in pieces of at most that many
+// bytes.
 template <class T>
 void write_range(const Dataset& dataset, base::Elements first, base::View<const T> values,
-                 const std::string& name) {
-    for_each_piece({{first}, {std::ssize(values)}}, sizeof(T), default_piece_bytes,
+                 const std::string& name, std::int64_t piece_bytes = default_piece_bytes) {
+    for_each_piece({{first}, {std::ssize(values)}}, sizeof(T), piece_bytes,
                    [&](const Block& piece, base::Elements position) {
                        write_block(dataset, native_type<T>(), piece,
                                    reinterpret_cast<const std::byte*>(values.data() + position),

@@ -12,6 +12,7 @@
 
 #include <foregather/base/types.hpp>
 #include <foregather/base/view.hpp>
+#include <foregather/io/descriptor.hpp>
 #include <foregather/io/digest.hpp>
 #include <foregather/io/earlier.hpp>
 #include <foregather/io/table.hpp>
@@ -43,13 +44,6 @@ struct Summary {
     // total_nll / ln 2 / (bytes of the scored documents), when the token file knows bytes
     std::optional<double> bits_per_byte;
 };
-
-// A POSIX file descriptor, closed with its owner.
-struct DescriptorCloser {
-    static int null() { return -1; }
-    void operator()(int descriptor) const noexcept;
-};
-using Descriptor = base::Unique<int, DescriptorCloser>;
 
 // What job score stores for each token and document of a token file.
 struct ScoreLayout {
@@ -100,6 +94,8 @@ struct Output {
     bool replace = false; // an existing file is replaced, by the rename at the end
     std::string title;
     bool resume = false; // what an earlier run left is not in the way
+    // No write of an array will be larger; a text, or one string, is written at once.
+    std::int64_t piece_bytes = default_piece_bytes;
 };
 
 // Where results are collected.

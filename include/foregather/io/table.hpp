@@ -56,8 +56,10 @@ struct Unplaced {
     std::int64_t bytes = 0; // written
 };
 // All of these are for a file that this process alone has open for writing. Each throws
-// Error(failed) naming the path, also when columns differ in length.
-Unplaced make_table(const File& file, const Table& table);
+// Error(failed) naming the path, also when columns differ in length. No write of a column will be
+// larger than piece_bytes.
+Unplaced make_table(const File& file, const Table& table,
+                    std::int64_t piece_bytes = default_piece_bytes);
 Unplaced make_text(const File& file, const Text& text);
 // Puts an object into its place, in a group that exists and has none of that name.
 void place(const File& file, const Unplaced& made);
@@ -71,7 +73,8 @@ inline constexpr unsigned roomy_links = 32;
 void create_roomy_group(const File& file, const std::string& path);
 
 // Make and place at once, with the groups on the way. The first two return bytes written.
-std::int64_t write_table(const File& file, const Table& table);
+std::int64_t write_table(const File& file, const Table& table,
+                         std::int64_t piece_bytes = default_piece_bytes);
 std::int64_t write_text(const File& file, const Text& text);
 Dataset create_dataset(const File& file, const Layout& layout);
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include <foregather/base/types.hpp>
+#include <foregather/io/digest.hpp>
 #include <foregather/io/h5_data.hpp>
+#include <foregather/io/input_file.hpp>
 
 namespace foregather::io {
 
@@ -19,7 +21,7 @@ public:
     explicit TokenFile(const std::string& path);
 
     const std::string& path() const { return path_; }
-    std::int64_t file_bytes() const { return file_bytes_; }
+    std::int64_t file_bytes() const { return file_.bytes(); }
     std::int64_t tokens() const { return tokens_; }
     std::int64_t documents() const { return std::ssize(offsets_) - 1; }
     // [documents + 1], ascending, from 0 to tokens().
@@ -42,27 +44,34 @@ public:
     const std::string& source() const { return source_; }
     std::int64_t vocab_size() const { return vocab_size_; }
 
-    // Reads every id once, in pieces; blocks. Throws Error(refused) at the first outside [0,
-    // vocab), naming dataset, index, document, position in it, value and limit.
+    // The datasets that checksums in the file cover: "/tokens, /offsets, /bytes, /id"; "": none.
+    std::string sealed() const;
+
+    // Reads every id once, in pieces, and what else has a checksum; blocks. Throws Error(refused)
+    // where a checksum is that of other values, or at the first id outside [0, vocab), naming
+    // dataset, index, document, position in it, value and limit.
     void check_ids(std::int64_t vocab) const;
 
-    // Ids [first, first + count). Throws Error(refused) on an id that does not fit.
+    // Ids [first, first + count). Throws Error(refused) on an id that does not fit, Error(failed)
+    // when the file is no longer what it was when it was opened.
     std::vector<std::int32_t> read(std::int64_t first, std::int64_t count) const;
 
 private:
     template <class T>
-    void check_ids_as(std::int64_t vocab) const;
+    std::string first_outside(std::int64_t vocab, Sha256* digest) const;
+    void read_all();
+    void check_content(std::int64_t vocab) const;
     void read_offsets();
     void read_per_document();
     void open_ids();
+    std::vector<std::string> sealed_columns() const;
     std::string place_of(std::int64_t index) const;
 
     std::string path_;
-    std::int64_t file_bytes_ = 0;
     std::int64_t tokens_ = 0;
     bool unsigned_ids_ = false;
     bool has_bytes_ = false;
-    File file_;
+    InputFile file_;
     Dataset tokens_dataset_, ids_;
     std::vector<std::int64_t> offsets_, score_from_, bytes_;
     std::string tokenizer_sha256_, content_sha256_, source_;

@@ -10,6 +10,7 @@
 #include <foregather/base/types.hpp>
 #include <foregather/io/digest.hpp>
 #include <foregather/io/h5_data.hpp>
+#include <foregather/io/input_file.hpp>
 
 namespace foregather::io {
 
@@ -22,14 +23,18 @@ struct StoredTensor {
 class WeightsFile {
 public:
     // Opens for reading, by this rank alone, and reads the manifest. Throws Error(refused) naming
-    // file and all unusable datasets at once. No read will be larger than piece_bytes. `group` is
-    // where the tensors lie, with slashes: of a checkpoint, moments can be read like weights.
+    // file and all unusable datasets at once, or a text that is not that of its checksum. No read
+    // will be larger than piece_bytes. `group` is where the tensors lie, with slashes: of a
+    // checkpoint, moments can be read like weights.
     explicit WeightsFile(const std::string& path, std::int64_t piece_bytes = default_piece_bytes,
                          const std::string& group = "weights");
 
     const std::string& path() const { return path_; }
-    std::int64_t file_bytes() const { return file_bytes_; }
+    std::int64_t file_bytes() const { return file_.bytes(); }
+    const InputFile& input() const { return file_; }
     const std::string& config_json() const { return config_json_; } // text of /config
+    // Whether a checksum in the file says so too.
+    bool config_sealed() const { return config_sealed_; }
 
     const std::vector<StoredTensor>& tensors() const { return tensors_; } // sorted by name
     const StoredTensor* find(const std::string& name) const;              // null when there is none
@@ -43,7 +48,8 @@ public:
     std::string read_tokenizer() const;
 
     // Rows [first_row, first_row + rows) of a tensor, as stored: out holds rows * (elements of a
-    // row) * size_of(type) bytes. The rows of a 1-D tensor are its elements. Blocks.
+    // row) * size_of(type) bytes. The rows of a 1-D tensor are its elements. Blocks. Throws
+    // Error(failed) when the file is no longer what it was when it was opened.
     void read_rows(const std::string& name, std::int64_t first_row, std::int64_t rows,
                    std::byte* out);
 
@@ -53,11 +59,13 @@ public:
 private:
     void read_root();
     void read_manifest();
+    void read_stored(const StoredTensor& tensor, std::int64_t first_row, std::int64_t rows,
+                     std::byte* out, const std::string& full);
 
     std::string path_, group_; // "/weights/"
     std::int64_t piece_bytes_ = default_piece_bytes;
-    std::int64_t file_bytes_ = 0;
-    File file_;
+    bool config_sealed_ = false;
+    InputFile file_;
     std::string config_json_, tokenizer_sha256_, content_sha256_, source_;
     std::vector<StoredTensor> tensors_;
     ByteCount bytes_read_;

@@ -20,9 +20,13 @@ struct Start {
     std::chrono::steady_clock::time_point begin; // of main()
 };
 
-// Runs the job that the deck names, on all ranks. Collective; blocks. Returns done or not_honoured;
-// throws base::Error otherwise, mesh::AgreedError when every rank holds it.
+// Runs the job that the deck names, on all ranks. Collective; blocks. Returns done, not_honoured or
+// stopped; throws base::Error otherwise, mesh::AgreedError when every rank holds it.
 base::Status run(const deck::Deck& deck, const Start& start);
+
+// Does the job that the deck names end in order when it is asked to stop early? Others end at a
+// signal as any program does.
+bool stops_in_order(const deck::Deck& deck);
 
 // After run() has thrown: whether this process may finalize MPI. Not where a file could not be
 // closed: HDF5, which comes down with MPI, would crash on what is left of it.
@@ -32,6 +36,11 @@ bool can_finalize() noexcept;
 // Needs no MPI and reads no weights. Throws base::Error(refused).
 std::string check(const deck::Deck& deck, const std::string& deck_path, int ranks,
                   int ranks_per_node);
+
+// `--self-test`: tries MPI, HDF5, products, kernels and a tiny job of scores, each told in a line
+// on stdout, in a temporary folder that it removes. Collective; blocks. Returns done or failed;
+// ends the job where one rank alone has failed.
+base::Status self_test(const Start& start);
 
 // `--version`.
 std::string version_text();

@@ -13,8 +13,8 @@ namespace foregather::kernels {
 
 // Device memory of the kernels themselves, whatever the model: cuBLASLt's workspace and the logits
 // of a block of tokens and vocabulary rows.
-base::Bytes cuda_scratch_bytes();
-Elements cuda_row_multiple(); // Kernels::row_multiple()
+inline constexpr base::Bytes cuda_scratch_bytes{64 << 20};
+inline constexpr Elements cuda_row_multiple = 256; // Kernels::row_multiple()
 
 // `device` is a CUDA device and must outlive the result, which may be used on one stream. tf32:
 // fp32 products may round their operands to TF32. Blocks; throws Error(refused) without cuBLASLt.

@@ -80,6 +80,8 @@ public:
     // stream: reads its events, and leaves those of reductions under way to the next call. In order
     // of passes. Does not block.
     void collect_pass();
+    // The earliest reduction that is enqueued and not done. Does not block.
+    std::optional<Underway> underway() const;
     ReduceFigures figures() const { return figures_; }       // of what has been read
     std::vector<Span> spans() const { return spans_.all(); } // kinds reduce and wait
 
@@ -137,6 +139,7 @@ private:
     device::Stream& reduce_;
     ReduceFigures figures_;
     SpanStore spans_;
+    RangeNames names_;
     std::optional<Schedule> schedule_;    // of the segment
     std::vector<std::int64_t> positions_; // of uses with a gradient in a pass
     std::vector<Entry> ring_;

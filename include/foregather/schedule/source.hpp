@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,14 @@ public:
     // of passes. Does not block.
     void collect_pass();
 
+    // The segment ends here, between passes, although more were planned; all are collected. Nothing
+    // more is gathered, and what was gathered ahead is not used. No other segment may follow.
+    void stop_early();
+
+    // What the streams are at, or before; nothing where all that is enqueued is done. Does not
+    // block. Called by the thread that enqueues.
+    std::optional<Underway> underway() const;
+
     PrefetchFigures figures(Direction direction = Direction::forward) const {
         return witness_.figures(direction);
     }
@@ -85,8 +94,8 @@ protected:
         std::int64_t part_number = 0; // of the copy that brought this gather's part
     };
 
-    // moves: are weights gathered? Begins no segment.
-    TimedSource(const SourceOptions& options, device::Device& device, bool moves);
+    // moves: are weights gathered? names: of computes. Begins no segment.
+    TimedSource(const SourceOptions& options, device::Device& device, bool moves, RangeNames names);
 
     // A segment begins: schedule() is at its start.
     virtual void start() = 0;
@@ -98,6 +107,7 @@ protected:
 
     // When what a gather that is done read was there; 0: always.
     virtual std::int64_t part_there_ns(const Entry&) { return 0; }
+    virtual void drop_ahead() {}
     // Spans beside those of uses that were enqueued before `pass`: to be added.
     virtual void collect_others(std::int64_t /*pass*/) {}
 
@@ -125,6 +135,7 @@ private:
     bool moves_;
     Witness witness_;
     SpanStore spans_;
+    RangeNames names_; // of computes
     std::vector<Entry> ring_;
     std::vector<bool> tokens_in_pass_; // of the passes in the ring
     // By turns: of the passes that may be uncollected.
@@ -180,6 +191,7 @@ private:
     base::ConstSlab fetch(Entry& entry, device::Stream& compute) override;
     void take_update(base::UnitId unit, std::int64_t steps, device::Stream& compute) override;
     std::int64_t part_there_ns(const Entry& entry) override;
+    void drop_ahead() override;
     void collect_others(std::int64_t pass) override;
     void wait_for_segment(const device::Event& began);
     bool may_gather(const Step& step) const;
@@ -198,6 +210,7 @@ private:
     std::vector<Update> updates_;         // by unit
     std::deque<Step> held_;               // gathers that are due but for the optimizer
     std::unique_ptr<StagedParts> staged_; // where there are stages
+    RangeNames gather_names_;             // for a profiler
     std::int64_t evicted_ = 0;
 };
 
@@ -208,10 +221,11 @@ public:
     // arena [plan.whole_elements]. ready(unit, stream) enqueues a wait until the unit's parts are
     // there: at the unit's first use in a segment, and after each updated(). updated(unit, stream)
     // is called by updated(), to tell others once the stream has come so far. Both may be empty.
+    // names: of computes, for a profiler.
     using Ready = std::function<void(base::UnitId, device::Stream&)>;
     using Updated = std::function<void(base::UnitId, device::Stream&)>;
     InPlaceSource(const SourceOptions& options, const shard::ArenaPlan& plan, base::ConstSlab arena,
-                  device::Device& device, Ready ready, Updated updated = {});
+                  device::Device& device, Ready ready, Updated updated = {}, RangeNames names = {});
 
 private:
     void start() override;

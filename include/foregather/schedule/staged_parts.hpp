@@ -26,7 +26,8 @@ public:
     };
     // `schedule` is at its start, where this keeps a place of its own. All memory and streams must
     // outlive this object.
-    StagedParts(const Schedule& schedule, Part part, const Stages& stages, device::Device& device);
+    StagedParts(const Schedule& schedule, Part part, const Stages& stages, device::Device& device,
+                RangeNames names = {});
     // The gathers of another run follow. All copies before must be collected.
     void begin_segment(const Schedule& schedule);
 
@@ -78,6 +79,7 @@ private:
     Part part_;
     Stages stages_;
     device::Device& device_;
+    RangeNames names_;
     std::vector<Copy> copies_; // a ring, by number
     std::array<std::unique_ptr<device::Event>, 2> stage_free_;
     std::int64_t brought_ = 0, taken_ = 0, collected_ = 0;

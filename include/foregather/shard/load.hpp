@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <foregather/base/view.hpp>
@@ -99,14 +100,24 @@ public:
     // Throws Error(failed) with file, dataset and rows.
     void load(const UnitSpec& unit, const ShardLayout& layout, int rank, Destination& destination);
 
+    // What of all that was loaded is infinite or not a number, as it is held now.
+    struct Faults {
+        base::Elements count = 0;
+        std::string first; // "lm_head.weight[3, 5] is nan"
+    };
+    const Faults& not_finite() const { return faults_; }
+
 private:
     void load_slice(const Slice& slice, Destination& destination);
+    // Looks at elements of the tensor from `first` on, as they are held.
+    void inspect(const io::StoredTensor& stored, base::Elements first, const base::Slab& held);
     void convert(const io::StoredTensor& stored, base::Elements skip, const base::Slab& to);
 
     io::WeightsFile& file_;
     base::Bytes staging_bytes_;
     std::vector<std::byte> staging_;
     std::vector<float> widened_; // between two 16-bit types
+    Faults faults_;
 };
 
 } // namespace foregather::shard

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "cuda.hpp"
+#include "ranges.hpp"
 
 namespace foregather::device {
 namespace {
@@ -52,6 +53,9 @@ public:
     void look_while_waiting(const std::shared_ptr<Look>& look) override {
         gpu_.looks.push_back(look);
     }
+    RangeName range_name(const std::string& text) override { return ranges_.name(text); }
+    void begin_range(RangeName name, std::int64_t number) override { ranges_.begin(name, number); }
+    void end_range() override { ranges_.end(); }
     Facts facts() const override { return facts_; }
 
 private:
@@ -63,6 +67,7 @@ private:
     int lowest_priority_ = 0, highest_priority_ = 0;
     Facts facts_;
     Gpu gpu_;
+    Ranges ranges_;
 };
 
 CudaDevice::CudaDevice(int ordinal) {

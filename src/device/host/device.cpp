@@ -58,12 +58,14 @@ std::string processor_name() {
 
 class HostDevice final : public Device {
 public:
-    explicit HostDevice(int threads) : threads_(threads), fault_(std::make_shared<Fault>()) {}
+    explicit HostDevice(int threads)
+        : threads_(threads), fault_(std::make_shared<Fault>()), looks_(std::make_shared<Looks>()) {}
 
     std::unique_ptr<Stream> stream(const std::string& name, Priority priority) override {
         return std::make_unique<Worker>(name, priority == Priority::normal ? threads_ : 1, fault_);
     }
-    std::unique_ptr<Event> event() override { return std::make_unique<HostEvent>(fault_); }
+    std::unique_ptr<Event> event() override { return std::make_unique<HostEvent>(fault_, looks_); }
+    void look_while_waiting(const std::shared_ptr<Look>& look) override { looks_->push_back(look); }
     std::int64_t now_ns() const override { return host_now_ns(); }
     Facts facts() const override { return {"host", processor_name(), threads_}; }
     bool host_memory() const override { return true; }
@@ -83,6 +85,7 @@ private:
 
     int threads_;
     std::shared_ptr<Fault> fault_;
+    std::shared_ptr<Looks> looks_;
 };
 
 } // namespace

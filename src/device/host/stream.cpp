@@ -40,8 +40,8 @@ void Fault::rethrow_if_raised() const {
     }
 }
 
-HostEvent::HostEvent(std::shared_ptr<Fault> fault)
-    : fault_(std::move(fault)), state_(std::make_shared<State>()) {}
+HostEvent::HostEvent(std::shared_ptr<Fault> fault, std::shared_ptr<Looks> looks)
+    : fault_(std::move(fault)), looks_(std::move(looks)), state_(std::make_shared<State>()) {}
 
 void HostEvent::record(Stream& stream) {
     host_stream(stream).enqueue([state = state_, record = ++recorded_] {
@@ -65,18 +65,31 @@ std::int64_t HostEvent::time_ns() const {
     return state_->time_ns;
 }
 
-void HostEvent::wait_for(State& state, std::int64_t record, const Fault& fault) {
+void HostEvent::wait_for(State& state, std::int64_t record, const Fault& fault,
+                         const std::function<void()>& look) {
     std::unique_lock lock(state.mutex);
     // A failed stream never reaches its records: look for a fault now and then.
     while (!state.reached_more.wait_for(lock, 50ms, [&] { return state.reached >= record; })) {
         if (fault.raised()) {
             return;
         }
+        if (look) {
+            lock.unlock(); // it may ask for this very event
+            look();
+            lock.lock();
+        }
     }
 }
 
 void HostEvent::wait_host() const {
-    wait_for(*state_, recorded_, *fault_);
+    wait_for(*state_, recorded_, *fault_, [this] {
+        std::erase_if(*looks_, [](const auto& look) { return look.expired(); });
+        for (const auto& each : *looks_) {
+            if (const auto look = each.lock()) {
+                (*look)();
+            }
+        }
+    });
     fault_->rethrow_if_raised();
 }
 

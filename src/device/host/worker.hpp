@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include <foregather/device/device.hpp>
 #include <foregather/device/host_stream.hpp>
 
 namespace foregather::device {
@@ -32,9 +33,12 @@ private:
     std::exception_ptr cause_;
 };
 
+// Of Device::look_while_waiting(). Used by the thread that enqueues alone.
+using Looks = std::vector<std::weak_ptr<Device::Look>>;
+
 class HostEvent final : public Event {
 public:
-    explicit HostEvent(std::shared_ptr<Fault> fault);
+    HostEvent(std::shared_ptr<Fault> fault, std::shared_ptr<Looks> looks);
     void record(Stream& stream) override;
     bool done() const override;
     void wait_host() const override;
@@ -50,9 +54,11 @@ private:
         std::int64_t reached = 0; // records reached so far
         std::int64_t time_ns = 0; // of the latest
     };
-    static void wait_for(State& state, std::int64_t record, const Fault& fault);
+    static void wait_for(State& state, std::int64_t record, const Fault& fault,
+                         const std::function<void()>& look = {});
 
     std::shared_ptr<Fault> fault_;
+    std::shared_ptr<Looks> looks_;
     std::shared_ptr<State> state_; // shared with closures that may outlive the event
     std::int64_t recorded_ = 0;    // records enqueued so far, by the enqueuing thread
 };

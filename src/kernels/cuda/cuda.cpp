@@ -35,11 +35,9 @@ std::string CudaKernels::product_name() const {
 
 std::string CudaKernels::algorithms() const { return products_->lt.algorithms(); }
 
-base::Bytes cuda_scratch_bytes() {
-    return lt_workspace + base::bytes_of(logit_tokens * logit_columns, base::DType::f32);
-}
-
-Elements cuda_row_multiple() { return product_row_multiple; }
+static_assert(cuda_scratch_bytes ==
+              lt_workspace + base::bytes_of(logit_tokens * logit_columns, base::DType::f32));
+static_assert(cuda_row_multiple == product_row_multiple);
 
 std::unique_ptr<Kernels> make_cuda_kernels(device::Device& device, bool tf32) {
     return std::make_unique<CudaKernels>(device, tf32);

@@ -29,7 +29,7 @@ public:
     ConstSlab rows(const std::vector<float>& values, std::size_t rows, DType type) {
         const auto n = static_cast<Elements>(values.size());
         const auto count = static_cast<Elements>(rows);
-        const Elements multiple = cuda_row_multiple();
+        const Elements multiple = cuda_row_multiple;
         std::vector<float> all = values;
         all.resize(
             static_cast<std::size_t>(n / count * ((count + multiple - 1) / multiple) * multiple),

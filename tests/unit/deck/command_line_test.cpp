@@ -52,6 +52,7 @@ TEST(CommandLine, ShowsHelpTemplatesAndVersion) {
     EXPECT_EQ(read({"--template", "score"}).mode, Mode::templ);
     EXPECT_EQ(read({"--template", "score"}).template_job, "score");
     EXPECT_EQ(read({"--version"}).mode, Mode::version);
+    EXPECT_EQ(read({"--self-test"}).mode, Mode::self_test);
 }
 
 TEST(CommandLine, RefusesNothingWithThreeLinesOfUsage) {
@@ -89,7 +90,7 @@ TEST(CommandLine, RefusesUnknownAndAbbreviatedFlagsWithTheNearest) {
               "command line: unknown flag --ranks_per_node (did you mean --ranks-per-node?)");
     EXPECT_EQ(refused({"a.deck", "--frobnicate"}),
               "command line: unknown flag --frobnicate (flags: --check, --template, --help, "
-              "--version, --ranks, --ranks-per-node, --section.key=value)");
+              "--version, --self-test, --ranks, --ranks-per-node, --section.key=value)");
     EXPECT_NE(refused({"a.deck", "--"}), "");
     EXPECT_NE(refused({"a.deck", "-"}), "");
     EXPECT_NE(refused({"a.deck", "-mesh.shard=2"}), "");

@@ -112,8 +112,8 @@ TEST(Deck, ListsKeysInTheOrderOfSections) {
             sections += section;
         }
     }
-    EXPECT_EQ(sections,
-              "job model data device mesh fsdp comm batch score train checkpoint output ");
+    EXPECT_EQ(sections, "job model data device mesh fsdp comm batch score train checkpoint bench "
+                        "plan machine output ");
 }
 
 TEST(Deck, TellsTheOriginOfEachValueInTheDeckToRunAgain) {
@@ -127,6 +127,19 @@ TEST(Deck, TellsTheOriginOfEachValueInTheDeckToRunAgain) {
           "\n[model]\nweights = model.h5  # score.deck:6\n"}) {
         EXPECT_NE(text.find(line), std::string::npos) << line << text;
     }
+}
+
+TEST(Deck, ANumberThatIsAutoIsThatWordUntilTheDeckToRunAgainSaysWhatItBecame) {
+    const Deck deck = parsed(good_deck + "[fsdp]\nforward_prefetch = auto\n");
+    EXPECT_EQ(deck.sections().fsdp.forward_prefetch, automatic);
+    EXPECT_EQ(deck.plain("fsdp.forward_prefetch"), "auto");
+    EXPECT_NE(deck.effective_text().find("\nforward_prefetch = auto  # score.deck:"),
+              std::string::npos);
+    const std::string text = deck.effective_text({{"fsdp.forward_prefetch", "3"}});
+    EXPECT_NE(text.find("\nforward_prefetch = 3  # score.deck:12, given as auto\n"),
+              std::string::npos)
+        << text;
+    EXPECT_EQ(Deck::parse(text, "again.deck", {}, {}).sections().fsdp.forward_prefetch, 3);
 }
 
 TEST(DeckVariables, ReplaceNamesInPathsAndKeepTheTextAsGiven) {
@@ -205,6 +218,10 @@ TEST(DeckPairs, RefuseALinkRateWhereNothingIsMoved) {
     EXPECT_NE(refusal(good_deck, {"--comm.transport=shared", "--comm.link_rate=1 GB/s"}), "");
     EXPECT_EQ(refusal(good_deck, {"--comm.transport=shared", "--comm.link_rate=0"}), "");
     EXPECT_EQ(refusal(good_deck, {"--comm.transport=mpi", "--comm.link_rate=1 GB/s"}), "");
+    const std::vector<std::string> inert = {"--job.name=bench", "--comm.transport=shared",
+                                            "--comm.link_rate=1 GB/s", "--bench.transports=mpi"};
+    EXPECT_EQ(refusal(good_deck, inert), "") << "a bench's list decides";
+    EXPECT_NE(refusal(good_deck, {inert[0], inert[1], inert[2]}), "");
 }
 
 TEST(DeckPairs, RefuseToRequireWhatATimelineAloneCanShow) {

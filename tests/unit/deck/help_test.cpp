@@ -77,6 +77,7 @@ TEST(DeckHelp, FitsATerminal) {
     EXPECT_LE(widest(help_text("")), 90u);
     EXPECT_LE(widest(template_text("score")), 90u);
     EXPECT_LE(widest(template_text("train")), 90u);
+    EXPECT_LE(widest(template_text("bench")), 90u);
 }
 
 TEST(DeckHelp, RefusesAnUnknownTopicWithTheNearest) {
@@ -85,7 +86,7 @@ TEST(DeckHelp, RefusesAnUnknownTopicWithTheNearest) {
     EXPECT_EQ(refused_topic("fdsp"), "there is no help on \"fdsp\" (did you mean fsdp?)");
     EXPECT_EQ(refused_topic("xyzzy"), "there is no help on \"xyzzy\" (sections: job, model, data, "
                                       "device, mesh, fsdp, comm, batch, score, train, checkpoint, "
-                                      "output)");
+                                      "bench, plan, machine, output)");
     EXPECT_NE(refused_topic("fsdp."), "");
     EXPECT_NE(refused_topic("forward_prefetch"), "");
 }
@@ -117,7 +118,7 @@ TEST_P(DeckTemplate, HasTheKeysOfTheJobWithTheirDefaultsAndNoOthers) {
             names += name + " ";
         }
     }
-    EXPECT_EQ(names.find("steps ") != std::string::npos, GetParam() == "train") << names;
+    EXPECT_EQ(names.find("steps ") != std::string::npos, GetParam() != "score") << names;
 }
 
 TEST_P(DeckTemplate, IsADeckOfDefaultsOnceTheRequiredKeysAreFilled) {
@@ -132,6 +133,7 @@ TEST_P(DeckTemplate, IsADeckOfDefaultsOnceTheRequiredKeysAreFilled) {
     }
     Sections expected = parsed(GetParam() == "train" ? training_deck : good_deck).sections();
     expected.batch.tokens = Sections{}.batch.tokens;
+    expected.job.name = GetParam();
     const Deck deck = parsed(text);
     EXPECT_EQ(deck.sections(), expected);
     for (const Setting& setting : deck.settings()) {
@@ -153,17 +155,18 @@ TEST_P(DeckTemplate, AsksForTheRequiredKeysUntilTheyAreGiven) {
     EXPECT_EQ(refusal(text, required()), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, DeckTemplate, testing::Values("score", "train"),
+INSTANTIATE_TEST_SUITE_P(Jobs, DeckTemplate, testing::Values("score", "train", "bench"),
                          [](const auto& job) { return job.param; });
 
 TEST(DeckTemplates, RefuseAnUnknownJobWithTheList) {
-    for (const char* job : {"", "bench", "Score", "scores"}) {
+    for (const char* job : {"", "benches", "Score", "scores"}) {
         try {
             template_text(job);
             ADD_FAILURE() << "accepted " << job;
         } catch (const base::Error& error) {
             EXPECT_EQ(error.status(), base::Status::refused);
-            EXPECT_NE(std::string(error.what()).find("(jobs: score, train)"), std::string::npos);
+            EXPECT_NE(std::string(error.what()).find("(jobs: score, train, bench, plan)"),
+                      std::string::npos);
         }
     }
 }

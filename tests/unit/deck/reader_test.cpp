@@ -127,7 +127,7 @@ TEST(DeckReader, LetsASectionComeTwiceButNoKey) {
 TEST(DeckReader, AsksAnEmptyDeckForWhatEveryJobNeeds) {
     for (const char* text : {"", "\n", "# nothing"}) {
         const std::string said = refusal(text);
-        for (const char* key : {"job.name", "data.tokens", "output.file"}) {
+        for (const char* key : {"job.name", "output.file"}) {
             EXPECT_NE(said.find("score.deck: " + std::string(key) + " is required and not given"),
                       std::string::npos)
                 << said;

@@ -49,7 +49,7 @@ const std::vector<Fault> faults = {
      after_good("[fsdp]\ntokens = 1\n"),
      {},
      "score.deck:12: unknown key fsdp.tokens (wrong section: did you mean data.tokens or "
-     "batch.tokens?)"},
+     "batch.tokens or bench.tokens or plan.tokens?)"},
     {"UnknownSection",
      after_good("[fdsp]\nforward_prefetch = 1\n"),
      {},
@@ -58,7 +58,7 @@ const std::vector<Fault> faults = {
      after_good("[xyzzy]\nlearning_rate = 1\n"),
      {},
      "score.deck:11: unknown section [xyzzy] (sections: job, model, data, device, mesh, fsdp, "
-     "comm, batch, score, train, checkpoint, output)"},
+     "comm, batch, score, train, checkpoint, bench, plan, machine, output)"},
     {"SectionInWrongCase",
      after_good("[FSDP]\nforward_prefetch = 1\n"),
      {},
@@ -82,7 +82,7 @@ const std::vector<Fault> faults = {
      "xyzzy = true\n" + good_deck,
      {},
      "score.deck:1: key xyzzy comes before any section (sections: job, model, data, device, mesh, "
-     "fsdp, comm, batch, score, train, checkpoint, output)"},
+     "fsdp, comm, batch, score, train, checkpoint, bench, plan, machine, output)"},
     {"KeyTwice",
      after_good("[fsdp]\nforward_prefetch = 1\nforward-prefetch = 1\n"),
      {},
@@ -90,11 +90,13 @@ const std::vector<Fault> faults = {
     {"ValueWithAUnitThatTheKeyDoesNotTake",
      after_good("[fsdp]\nforward_prefetch = 8 parsecs\n"),
      {},
-     "score.deck:12: fsdp.forward_prefetch takes a whole number, 0 to 64, not \"8 parsecs\""},
+     "score.deck:12: fsdp.forward_prefetch takes auto or a whole number, 0 to 64, not \"8 "
+     "parsecs\""},
     {"ValueOutOfRange",
      after_good("[fsdp]\nforward_prefetch = -1\n"),
      {},
-     "score.deck:12: fsdp.forward_prefetch is out of range: it takes a whole number, 0 to 64, not "
+     "score.deck:12: fsdp.forward_prefetch is out of range: it takes auto or a whole number, 0 to "
+     "64, not "
      "\"-1\""},
     {"MisspeltRequiredKeyIsToldOnce",
      "[job]\nnmae = score\n" + good_deck.substr(good_deck.find("[model]")),
@@ -108,7 +110,9 @@ const std::vector<Fault> faults = {
      good_deck.substr(good_deck.find("[model]")),
      {},
      "score.deck: job.name is required and not given (What to do. score: the log-probability of "
-     "every token. train: change the weights so that the tokens become likelier.)"},
+     "every token. train: change the weights so that the tokens become likelier. bench: measure "
+     "the passes of either at several depths of the prefetch, against each other and against the "
+     "same work alone. plan: predict time and memory of either on any machine.)"},
     {"RequiredKeyOfTheJobMissing",
      good_deck,
      {"--job.name=train", "--train.learning_rate=1"},
@@ -161,7 +165,7 @@ const std::vector<Fault> faults = {
      good_deck,
      {"--xyzzy.plugh=1"},
      "command line: unknown key xyzzy.plugh (sections: job, model, data, device, mesh, "
-     "fsdp, comm, batch, score, train, checkpoint, output)"},
+     "fsdp, comm, batch, score, train, checkpoint, bench, plan, machine, output)"},
     {"LineWrongCase",
      good_deck,
      {"--FSDP.Forward-Prefetch=1"},
@@ -194,11 +198,13 @@ const std::vector<Fault> faults = {
     {"LineUnit",
      good_deck,
      {"--fsdp.forward_prefetch=8 parsecs"},
-     "command line: fsdp.forward_prefetch takes a whole number, 0 to 64, not \"8 parsecs\""},
+     "command line: fsdp.forward_prefetch takes auto or a whole number, 0 to 64, not \"8 "
+     "parsecs\""},
     {"LineOutOfRange",
      good_deck,
      {"--fsdp.forward_prefetch=-1"},
-     "command line: fsdp.forward_prefetch is out of range: it takes a whole number, 0 to 64, not "
+     "command line: fsdp.forward_prefetch is out of range: it takes auto or a whole number, 0 to "
+     "64, not "
      "\"-1\""},
 };
 
@@ -229,7 +235,8 @@ TEST(DeckRefusal, TellsAllErrorsAtOnceInTheOrderOfTheLinesThenTheCommandLine) {
         said,
         "score.deck:1: key title comes before any section (write [job] and below it title = "
         "...)\n"
-        "score.deck:3: job.name takes score or train, not \"scroe\" (did you mean score?)\n"
+        "score.deck:3: job.name takes score, train, bench or plan, not \"scroe\" (did you mean "
+        "score?)\n"
         "score.deck:4: job.strict takes true or false, not \"maybe\"\n"
         "score.deck:5: unknown section [modle] (did you mean [model]?)\n"
         "score.deck:9: data.max_documents takes a whole number, 0 or more, not \"1e3\"\n"

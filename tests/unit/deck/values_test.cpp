@@ -9,32 +9,23 @@
 
 #include <gtest/gtest.h>
 
-#include "good_deck.hpp"
+#include "plan_probes.hpp"
+#include "value_probes.hpp"
 
 namespace foregather::deck::test {
 namespace {
 
-struct Probe {
-    std::string good;                             // not the default
-    std::function<bool(const Sections&)> arrived; // did `good` reach the member
-    std::vector<std::string> bad_type;
-    std::vector<std::string> out_of_range;
-};
-
-const std::vector<std::string> no_whole = {"",      "1.5",       "1e3",   "0x10", "+1",
-                                           "--1",   "8 parsecs", "1 KiB", "one",  "nan",
-                                           "1,000", "1_0",       "1 2",   "-0"};
-const std::vector<std::string> no_boolean = {"", "True", "1", "0", "yes", "on", "truee"};
-const std::vector<std::string> no_number = {"",    "1 s", "nan", "inf", "one", "-0",
-                                            "0x1", "+1",  ".5",  "1,5", "1 %"};
-const std::string too_long_path(4096, 'p');
-
-const std::map<std::string, Probe> probes = {
+const Probes other_probes = {
     {"job.name",
-     {"score", [](auto& s) { return s.job.name == "score"; }, {"", "bench", "Score", "all"}, {}}},
+     {"score", [](auto& s) { return s.job.name == "score"; }, {"", "benches", "Score", "all"}, {}}},
     {"job.strict", {"true", [](auto& s) { return s.job.strict; }, no_boolean, {}}},
     {"job.title",
      {"a b", [](auto& s) { return s.job.title == "a b"; }, {}, {std::string(1025, 't')}}},
+    {"job.max_time",
+     {"2 h",
+      [](auto& s) { return s.job.max_time_s == 7200; },
+      {"", "soon", "1 d"},
+      {"-1", "9000 h"}}},
     {"model.weights",
      {"w x.h5", [](auto& s) { return s.model.weights == "w x.h5"; }, {""}, {too_long_path}}},
     {"data.tokens",
@@ -239,6 +230,7 @@ const std::map<std::string, Probe> probes = {
     {"output.log",
      {"p.jsonl", [](auto& s) { return s.output.log == "p.jsonl"; }, {}, {too_long_path}}},
 };
+const Probes probes = with(with(bench_probes(), plan_probes()), other_probes);
 
 class DeckValues : public testing::TestWithParam<std::string> {};
 
@@ -347,10 +339,10 @@ TEST(DeckValueForms, SaysWhatABooleanAChoiceAndANumberTake) {
               "command line: device.kind takes auto, host or cuda, not \"Hots\" (did you mean "
               "host?)");
     EXPECT_EQ(refusal(good_deck, {"--fsdp.forward_prefetch=8 parsecs"}),
-              "command line: fsdp.forward_prefetch takes a whole number, 0 to 64, not \"8 "
+              "command line: fsdp.forward_prefetch takes auto or a whole number, 0 to 64, not \"8 "
               "parsecs\"");
-    EXPECT_EQ(refusal(good_deck, {"--job.name=bench"}),
-              "command line: job.name takes score or train, not \"bench\"");
+    EXPECT_EQ(refusal(good_deck, {"--job.name=benches"}),
+              "command line: job.name takes score, train, bench or plan, not \"benches\"");
 }
 
 TEST(DeckValueForms, TakesAWordOrAPathWhereACheckpointIsNamed) {

@@ -189,6 +189,7 @@ TEST(CheckpointFolder, names_and_steps_are_each_others_inverse) {
 
 TEST(CheckpointFolder, is_made_when_it_is_not_there_and_refused_where_it_cannot_be) {
     const Directory directory;
+    EXPECT_FALSE(hold_checkpoints(directory / "made"));
     prepare_checkpoints(directory / "made");
     prepare_checkpoints(directory / "made");
     EXPECT_TRUE(std::filesystem::is_empty(directory / "made"));
@@ -198,6 +199,26 @@ TEST(CheckpointFolder, is_made_when_it_is_not_there_and_refused_where_it_cannot_
                    [&] { prepare_checkpoints(directory / "no/deeper"); });
     EXPECT_EQ(find_checkpoint(directory / "none").path, "");
     EXPECT_EQ(find_checkpoint(directory / "made").path, "");
+}
+
+TEST(CheckpointFolder, is_one_run_s_at_a_time_and_holds_no_folder_named_like_a_checkpoint) {
+    const Directory directory;
+    prepare_checkpoints(directory / "made");
+    {
+        const Descriptor held = hold_checkpoints(directory / "made");
+        EXPECT_TRUE(held);
+        expect_refused({directory / "made", "another run"},
+                       [&] { static_cast<void>(hold_checkpoints(directory / "made")); });
+        EXPECT_EQ(find_checkpoint(directory / "made").path, ""); // whoever reads is let in
+    }
+    EXPECT_TRUE(hold_checkpoints(directory / "made"));
+    for (const char* name : {"step-00000010.h5.part", "step-00000010.h5"}) {
+        const std::string path = directory / ("made/" + std::string(name));
+        std::filesystem::create_directory(path);
+        expect_refused({path, "no file"}, [&] { prepare_checkpoints(directory / "made"); });
+        std::filesystem::remove(path);
+    }
+    prepare_checkpoints(directory / "made");
 }
 
 TEST(Blocks, cover_any_stretch_of_any_array_once_and_in_order) {

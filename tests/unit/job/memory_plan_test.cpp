@@ -143,22 +143,23 @@ TEST(SettleKind, KeysOfTheHostAreInertElsewhereAndThoseOfOthersOnIt) {
               "device.tf32: the host multiplies fp32 as it is: device.kind = host\n");
 }
 
-TEST(Environment, VariablesThatOverrideKeysAreRefusedTogetherUnderStrict) {
-    const std::vector<std::string> overrides = {"A = 1 overrides x.y", "B = 2 overrides x.z"};
-    const deck::Deck warn = deck::test::parsed(good_deck);
-    const deck::Deck strict = deck::test::parsed(good_deck, {"--output.environment=strict"});
-    EXPECT_EQ(refusal([&] { judge_environment(warn, overrides); }), "");
-    EXPECT_EQ(refusal([&] { judge_environment(strict, {}); }), "");
-    const std::string said = refusal([&] { judge_environment(strict, overrides); });
-    EXPECT_EQ(said.rfind("command line: output.environment = strict:\n  A = 1 overrides x.y\n"
-                         "  B = 2 overrides x.z\n",
-                         0),
-              0U)
-        << said;
+TEST_F(MemoryPlanTest, WhatNoNodeHoldsIsToldWithTheNumbers) {
+    const backend::Needs host{{4096}, 1, {1 << 20}, true, {}};
+    const MemoryPlan of_two = plan(2, false, false);
+    const base::Bytes needed = 2 * of_two.total();
+    EXPECT_EQ(memory_in_node(of_two, 2, host, needed).note(), "");
+    EXPECT_EQ(memory_in_node(of_two, 2, host, needed - base::Bytes{1}).note(),
+              "memory plan: 2 ranks on a node: " + in_words(needed) + "; this node has " +
+                  in_words(needed - base::Bytes{1}) + ": that does not fit a node like this one");
+    const backend::Needs apart{{4096}, 256, {1 << 20}, false, {}};
+    const MemoryPlan on_device = plan(2, true, false);
+    EXPECT_LT(memory_in_node(on_device, 1, apart, needed).of_rank, on_device.total())
+        << "what a device of its own holds is no node's";
 }
 
 TEST(ReportWords, AHostIsToldByItsThreadsAndAnotherDeviceByNameAndAddress) {
     EXPECT_EQ(in_words(device::Facts{"host", "A CPU", 3}), "3 threads per rank");
+    EXPECT_EQ(in_words(device::Facts{"host", "A CPU", 1}), "1 thread per rank");
     EXPECT_EQ(in_words(device::Facts{"cuda", "A GPU", 1, "0000:3b:00.0 GPU-1", {}}),
               "A GPU at 0000:3b:00.0 GPU-1 (rank 0's)");
 }
