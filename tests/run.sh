@@ -170,6 +170,8 @@ self() {
     FOREGATHER_SELF_MISSING=2 caught missing_from_a_node 4 15 \
         'foregather: rank 0 .*gather of layer\.1.*; rank 2 \([^,]*\) did not arrive'
     caught stands_still 2 15 'foregather: rank 1 .*writing run/scores\.h5 has moved no byte .* after 7 bytes'
+    caught never_comes 3 20 \
+        'foregather: rank 2 .*rank 1 \([^,]*\) did not arrive within . s .* to gather a number .* step 7, storing figures; nothing has moved'
     unset FOREGATHER_TEST_TIMEOUT
 
     (sizes=$every_size && at_all_sizes skips_everywhere "$build/self_skips_everywhere") > "$logs/caught" 2>&1
@@ -294,9 +296,9 @@ run() {
     self) self ;;
     golden)
         # What is judged by the clock runs alone. Jobs that are hurt in their midst mostly wait for time limits: some
-        # at a time. All else runs on as many processes as there are cores and one.
+        # at a time. All else runs on three processes more than there are cores, since launchers wait as well.
         limit=${LIMIT:-3600}
-        python_tests golden tests/golden tests/field -n $((cores + 1)) --dist loadfile \
+        python_tests golden tests/golden tests/field -n $((cores + 3)) --dist loadfile \
             "${by_the_clock[@]/#/--ignore=}" "${hurt[@]/#/--ignore=}"
         python_tests hurt "${hurt[@]}" -n 2 --dist loadfile
         python_tests clock "${by_the_clock[@]}"

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <thread>
 
+#include <foregather/base/moves.hpp>
 #include <foregather/mesh/at_work.hpp>
 #include <foregather/mesh/session.hpp>
 
@@ -27,6 +28,7 @@ std::string whereabouts(const std::string& what) {
 
 bool wait_until(const std::function<bool()>& done, Clock::time_point begin, double timeout_s,
                 const std::function<void()>& waiting) {
+    const base::MayLast may_last;
     auto pause = 20us;
     auto last = Clock::now();
     while (!done()) {

@@ -142,7 +142,8 @@ constexpr Row first_rows[] = {
      "shard group are on one node and comm.link_rate is 0, else mpi."},
     {"comm.timeout", [](Sections& s) -> Field { return &s.comm.timeout_s; },
      duration(1e-3, 31536000), "s", "score train bench", optional, Mark::free,
-     "A collective that takes longer ends the job and names the ranks that did not arrive. "
+     "A collective that takes longer ends the job and names the ranks that did not arrive; between "
+     "steps, when nothing has moved there for 1.25 times as long and 3 s. "
      "Reading and writing files is ended when no rank has moved a byte for this long."},
     {"comm.link_rate", [](Sections& s) -> Field { return &s.comm.link_rate_bytes_per_s; },
      byte_rate(1e3, 1e13), "bytes/s", "score train bench", optional, Mark::told,

@@ -227,8 +227,7 @@ void CheckpointWriter::write(TensorSet set, const std::string& tensor, base::Ele
 }
 
 std::string CheckpointWriter::finish(std::int64_t keep) {
-    guarded(
-        [&] { check(H5Fflush(shared_->file.handle(), H5F_SCOPE_GLOBAL), "flush " + part_path_); });
+    guarded([&] { flush(shared_->file, part_path_); });
     guarded([&] { close(shared_->file, part_path_); });
     guarded([&] {
         if (control_.first()) {

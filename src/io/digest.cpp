@@ -39,6 +39,7 @@ Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
 
 void Sha256::add(const void* data, std::size_t bytes) {
     check(EVP_DigestUpdate(context_.handle(), data, bytes));
+    base::moved();
 }
 
 std::string Sha256::hexadecimal() {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <foregather/base/moves.hpp>
 #include <foregather/io/descriptor.hpp>
 
 namespace foregather::io {
@@ -110,7 +111,13 @@ void close(File& file, const std::string& path) {
     check(close_file(handle), "close " + path);
 }
 
+void flush(const File& file, const std::string& name) {
+    const base::MayLast may_last;
+    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + name);
+}
+
 herr_t close_file(hid_t handle) noexcept {
+    const base::MayLast may_last;
     const herr_t result = H5Fclose(handle);
     failed_closes += result < 0 ? 1 : 0;
     return result;

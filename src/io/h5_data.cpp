@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include <foregather/base/moves.hpp>
+
 namespace foregather::io {
 
 namespace {
@@ -283,6 +285,7 @@ void read_block(const Dataset& dataset, hid_t memory_type, const Block& block, s
     check(H5Dread(dataset.handle(), memory_type, selection.memory.handle(), selection.file.handle(),
                   H5P_DEFAULT, out),
           "read " + name);
+    base::moved();
 }
 
 void write_block(const Dataset& dataset, hid_t memory_type, const Block& block,
@@ -291,6 +294,7 @@ void write_block(const Dataset& dataset, hid_t memory_type, const Block& block,
     check(H5Dwrite(dataset.handle(), memory_type, selection.memory.handle(),
                    selection.file.handle(), H5P_DEFAULT, values),
           "write " + name);
+    base::moved();
 }
 
 std::string read_text(const Dataset& dataset, const std::string& name) {

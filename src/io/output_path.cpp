@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <thread>
+
+#include <foregather/base/moves.hpp>
 
 namespace foregather::io {
 
@@ -38,6 +42,21 @@ void refuse_link(const std::string& path) {
 
 std::string reason() { return std::strerror(errno); }
 
+// Does another process hold a lock on the file? Who only looks into it is waited for: a run that
+// was requeued must not end for that.
+bool is_held(int descriptor) {
+    using namespace std::chrono_literals;
+    for (const auto end = std::chrono::steady_clock::now() + 2s;;) {
+        if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+            return false;
+        }
+        if (std::chrono::steady_clock::now() > end) {
+            return true;
+        }
+        std::this_thread::sleep_for(20ms);
+    }
+}
+
 } // namespace
 
 std::string directory_of(const std::string& path) {
@@ -54,6 +73,7 @@ base::Bytes free_room(const std::string& directory) {
 }
 
 void sync_to_disk(const std::string& path, int flags) {
+    const base::MayLast may_last;
     const Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
     // Some network file systems refuse to sync a directory with EINVAL: their servers do it.
     if (!descriptor || (::fsync(descriptor.handle()) != 0 && errno != EINVAL)) {
@@ -108,7 +128,7 @@ void refuse_unusable(const Output& output) {
     }
     if (!left_over) {
         ::unlink(part.c_str());
-    } else if (::flock(trial.handle(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    } else if (is_held(trial.handle())) {
         base::refuse(
             part + " is open in another process: a run that is writing it, or a reader; wait, or " +
             "name another output.file");

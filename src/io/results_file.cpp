@@ -31,10 +31,6 @@ struct ResultsFile::Shared {
 
 namespace {
 
-void to_disk(const File& file, const std::string& path) {
-    check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush " + path);
-}
-
 Summary broadcast(const mesh::Control& control, const Summary& summary) {
     static_assert(std::is_trivially_copyable_v<Summary>);
     const auto bytes = std::bit_cast<std::array<char, sizeof(Summary)>>(summary);
@@ -110,7 +106,7 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score,
     for (const Text& text : texts) {
         bytes_written_.add(write_text(file, text));
     }
-    to_disk(file, part_path_);
+    io::flush(file, part_path_);
     close(file, part_path_);
 }
 
@@ -118,7 +114,7 @@ void ResultsFile::reopen(const Resumed& resumed) {
     claim_ = claim(part_path_, true);
     File file = open_shared(part_path_, MPI_COMM_SELF);
     write_start(file, resumed.start_number, resumed.start);
-    to_disk(file, part_path_);
+    io::flush(file, part_path_);
     close(file, part_path_);
 }
 
@@ -261,7 +257,7 @@ void ResultsFile::write_items(std::int64_t first, const ItemRows& rows) {
 void ResultsFile::mark_pack(std::int64_t pack) { pending_packs_.push_back(pack); }
 
 void ResultsFile::flush() {
-    control_.together([&] { to_disk(shared().file, part_path_); });
+    control_.together([&] { io::flush(shared().file, part_path_); });
     // A mark is written only when the data of every rank are on disk.
     control_.together([&] {
         const std::uint8_t done = 1;
@@ -271,7 +267,7 @@ void ResultsFile::flush() {
         }
         pending_packs_.clear();
     });
-    control_.together([&] { to_disk(shared().file, part_path_); });
+    control_.together([&] { io::flush(shared().file, part_path_); });
 }
 
 DocumentStatus status_of(std::int64_t scored_tokens, double nll) {
@@ -353,15 +349,15 @@ void ResultsFile::complete(const std::optional<Summary>& summary, const std::vec
         }
         // HDF5 writes its metadata in no order that we know. So the file's end and what lies before
         // it go to disk first, while nothing refers to it; all later changes stay in their place.
-        to_disk(file, part_path_);
+        io::flush(file, part_path_);
         for (const Unplaced& one : made) {
             place(file, one);
         }
-        to_disk(file, part_path_);
+        io::flush(file, part_path_);
     }
     if (summary) {
         overwrite_summary(file, *summary);
-        to_disk(file, part_path_);
+        io::flush(file, part_path_);
     }
     overwrite_attribute(file.handle(), "complete", std::int64_t{1});
     close(file, part_path_);

@@ -181,7 +181,7 @@ void place(const File& file, const Unplaced& made) {
 void displace(const File& file, const std::string& path) {
     if (check(H5Lexists(file.handle(), path.c_str(), H5P_DEFAULT), "look for " + path) > 0) {
         check(H5Ldelete(file.handle(), path.c_str(), H5P_DEFAULT), "replace " + path);
-        check(H5Fflush(file.handle(), H5F_SCOPE_GLOBAL), "flush what replaced " + path);
+        io::flush(file, "what replaced " + path);
     }
 }
 

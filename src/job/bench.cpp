@@ -50,7 +50,7 @@ BenchGround BenchRun::ground() const {
 
 // Everything that can be refused, before any work and before any file exists.
 void BenchRun::decide() {
-    watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
+    watch_ = std::make_unique<mesh::Watch>(topology_, control_, s_.comm.timeout_s);
     control_.together([&] {
         inputs_ = open_bench_inputs(deck_, control_.first());
         if (control_.first()) {

@@ -46,7 +46,7 @@ GroupFacts ScoreRun::group_facts() const {
 
 // Everything that can be refused, before any work and before any file exists.
 void ScoreRun::decide() {
-    watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
+    watch_ = std::make_unique<mesh::Watch>(topology_, control_, s_.comm.timeout_s);
     control_.together([&] {
         inputs_ = open_inputs(deck_, control_.first());
         if (control_.first()) {

@@ -34,7 +34,7 @@ TrainRun::TrainRun(const deck::Deck& deck, const Start& start)
       ledger_(deck) {}
 
 void TrainRun::decide() {
-    watch_ = std::make_unique<mesh::Watch>(topology_, s_.comm.timeout_s);
+    watch_ = std::make_unique<mesh::Watch>(topology_, control_, s_.comm.timeout_s);
     control_.together([&] {
         inputs_ = open_train_inputs(deck_, control_.first());
         if (control_.first()) {

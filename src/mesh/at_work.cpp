@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include <foregather/base/moves.hpp>
+
 namespace foregather::mesh {
 namespace {
 
@@ -31,6 +33,7 @@ std::string AtWork::of_process() {
 }
 
 void AtWork::begin(const std::string& kind, std::int64_t number, double now) {
+    base::moved();
     const std::lock_guard lock(mutex_);
     end_locked(now);
     work_ = {kind, number, ""};
@@ -40,6 +43,7 @@ void AtWork::begin(const std::string& kind, std::int64_t number, double now) {
 }
 
 void AtWork::end(double now) {
+    base::moved();
     const std::lock_guard lock(mutex_);
     end_locked(now);
 }
@@ -80,6 +84,7 @@ std::optional<double> AtWork::limit() const {
 }
 
 void AtWork::doing(const std::string& what, double now) {
+    base::moved();
     const std::lock_guard lock(mutex_);
     work_.doing = what;
     if (const auto most = limit(); most && now - begin_ > *most && when_slow_.empty()) {

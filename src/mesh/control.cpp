@@ -3,21 +3,64 @@
 #include <foregather/mesh/control.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <optional>
 
+#include <foregather/base/moves.hpp>
+
 namespace foregather::mesh {
 
-Control::Control(MPI_Comm comm) : comm_(duplicate(comm, "control")) {
+struct Control::State {
+    std::mutex mutex; // guards `at`
+    AtExchange at;
+};
+
+// From coming to an exchange, which counts those of all ranks, to its end.
+class Control::Waiting {
+public:
+    Waiting(State& state, const char* what, bool of_all_ranks) : state_(state) {
+        const std::chrono::duration<double> now =
+            std::chrono::steady_clock::now().time_since_epoch();
+        const std::lock_guard lock(state_.mutex);
+        state_.at = {state_.at.number + (of_all_ranks ? 1 : 0), true, now.count(), what};
+    }
+    ~Waiting() {
+        base::moved();
+        const std::lock_guard lock(state_.mutex);
+        state_.at.waits = false;
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+private:
+    State& state_;
+};
+
+Control::Control(MPI_Comm comm)
+    : comm_(duplicate(comm, "control")), state_(std::make_unique<State>()) {
     check(MPI_Comm_rank(comm_.handle(), &rank_), "ask for this rank's number");
     check(MPI_Comm_size(comm_.handle(), &size_), "ask for the number of ranks");
+}
+
+Control::~Control() = default;
+
+AtExchange Control::at() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->at;
+}
+
+void Control::exchange(MPI_Request& request, const char* what) const {
+    const Waiting waiting(*state_, what, true);
+    wait_politely(request, what);
 }
 
 std::int64_t Control::broadcast(std::int64_t value) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Ibcast(&value, 1, MPI_INT64_T, 0, comm_.handle(), &request), "broadcast a number");
-    wait_politely(request, "broadcast a number");
+    exchange(request, "broadcast a number");
     return value;
 }
 
@@ -30,7 +73,7 @@ std::string Control::broadcast(std::string text) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Ibcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, comm_.handle(), &request),
           "broadcast a text");
-    wait_politely(request, "broadcast a text");
+    exchange(request, "broadcast a text");
     return text;
 }
 
@@ -40,7 +83,7 @@ std::vector<std::int64_t> Control::gather(std::int64_t value) const {
     check(MPI_Iallgather(&value, 1, MPI_INT64_T, all.data(), 1, MPI_INT64_T, comm_.handle(),
                          &request),
           "gather a number from every rank");
-    wait_politely(request, "gather a number from every rank");
+    exchange(request, "gather a number from every rank");
     return all;
 }
 
@@ -50,7 +93,7 @@ std::vector<double> Control::gather(double value) const {
     check(
         MPI_Iallgather(&value, 1, MPI_DOUBLE, all.data(), 1, MPI_DOUBLE, comm_.handle(), &request),
         "gather a number from every rank");
-    wait_politely(request, "gather a number from every rank");
+    exchange(request, "gather a number from every rank");
     return all;
 }
 
@@ -68,7 +111,7 @@ std::vector<std::string> Control::gather(const std::string& text) const {
     check(MPI_Iallgatherv(text.data(), static_cast<int>(text.size()), MPI_CHAR, joined.data(),
                           counts.data(), starts.data(), MPI_CHAR, comm_.handle(), &request),
           "gather a text from every rank");
-    wait_politely(request, "gather a text from every rank");
+    exchange(request, "gather a text from every rank");
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         texts.push_back(joined.substr(static_cast<std::size_t>(starts[i]),
@@ -89,6 +132,7 @@ std::vector<std::string> Control::gather_to_first(const std::string& bytes) cons
             MPI_Request request = MPI_REQUEST_NULL;
             check(start(done, static_cast<int>(std::min(piece, length - done)), &request),
                   "move a rank's rows to rank 0");
+            const Waiting waiting(*state_, "move a rank's rows to rank 0", false);
             wait_politely(request, "move a rank's rows to rank 0");
         }
     };
@@ -119,6 +163,7 @@ std::int64_t Control::clock_offset_ns(const std::function<std::int64_t()>& now) 
     std::int64_t quickest = std::numeric_limits<std::int64_t>::max();
     std::int64_t offset = 0;
     for (int r = 1; r < size_; ++r) {
+        const Waiting waiting(*state_, "compare clocks", false);
         for (int i = 0; i < exchanges && (rank_ == 0 || rank_ == r); ++i) {
             std::int64_t theirs = 0;
             if (rank_ == 0) {

@@ -8,24 +8,36 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <optional>
+#include <limits>
 #include <utility>
 
+#include <foregather/base/moves.hpp>
 #include <foregather/mesh/session.hpp>
 #include <foregather/mesh/stop.hpp>
 
 #include "slow_notes.hpp"
 
 namespace foregather::mesh {
+
+struct Pulse {
+    int goodbye;
+    int waits;             // in that exchange
+    int in_a_row;          // ranks up to the sender that wait in it beyond the limit
+    std::int64_t exchange; // that the sender has come to
+    double still_s;        // since anything moved there
+    Place at;
+};
+
+struct Watch::Wait {
+    std::int64_t exchange;
+    double seconds; // 0: does not wait
+    const char* what;
+};
+
 namespace {
 
 constexpr int tag = 1;
 constexpr int report_tag = 2;
-
-struct Pulse {
-    int goodbye;
-    Place at;
-};
 
 double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -48,10 +60,10 @@ std::string last_heard(const Place& place) {
 
 } // namespace
 
-Watch::Watch(const Topology& topology, double timeout_s)
-    : comm_(duplicate(topology.world(), "pulses")), rank_(topology.rank()), size_(topology.size()),
-      timeout_s_(timeout_s), before_at_(std::make_unique<Place>()), last_pulse_s_(now_s()),
-      period_s_(std::clamp(timeout_s / 8, 0.05, 1.0)) {
+Watch::Watch(const Topology& topology, const Control& control, double timeout_s)
+    : comm_(duplicate(topology.world(), "pulses")), control_(control), rank_(topology.rank()),
+      size_(topology.size()), timeout_s_(timeout_s), heard_(std::make_unique<Pulse>()),
+      last_pulse_s_(now_s()), period_s_(std::clamp(timeout_s / 8, 0.05, 1.0)) {
     const RankPlace& place =
         topology.places()[static_cast<std::size_t>((rank_ + size_ - 1) % size_)];
     before_ = "rank " + std::to_string(place.rank) + " (" + place.host + ")";
@@ -74,6 +86,7 @@ Watch::~Watch() {
     thread_.join();
     if (size_ > 1 && std::uncaught_exceptions() == 0) {
         try {
+            ending_since_s_ = now_s();
             send(true);
             while (!all_taken() ||
                    !goodbye_received_) { // its last message must not outlive the communicator
@@ -112,7 +125,10 @@ bool Watch::all_taken() {
 
 void Watch::send(bool goodbye) {
     if (all_taken() || goodbye) {
-        post(Pulse{goodbye ? 1 : 0, place_of(at_work_.in_hand())}, (rank_ + 1) % size_, tag);
+        const AtExchange at = control_.at();
+        post(Pulse{goodbye ? 1 : 0, at.waits ? 1 : 0, in_a_row_, at.number, now_s() - last_sign_s_,
+                   place_of(at_work_.in_hand())},
+             (rank_ + 1) % size_, tag);
     }
 }
 
@@ -137,11 +153,12 @@ void Watch::run() {
         const double now = now_s();
         if (now - last_look > 4 * period_s_ + 1) {
             // This process was stopped, not the others: what it did not see is held against nobody.
-            last_pulse_s_ = last_move_s_ = now;
+            last_pulse_s_ = last_move_s_ = last_sign_s_ = awake_since_s_ = now;
             stood_still_s_ = now - last_look;
         }
         last_look = now;
         look_at_file_work(now);
+        look_at_moves(now);
         lock.unlock();
         try {
             if (size_ > 1) {
@@ -169,14 +186,70 @@ void Watch::hear_before(double now) {
                            comm_.handle(), MPI_STATUS_IGNORE),
                   "receive a pulse");
             last_pulse_s_ = now;
-            *before_at_ = pulse.at;
+            *heard_ = pulse;
             goodbye_received_ = goodbye_received_ || pulse.goodbye != 0;
         }
     }
 }
 
+// What moves under file_work() has its own limit.
+void Watch::look_at_moves(double now) {
+    const std::int64_t moves = base::moves();
+    if (moves != last_moves_ || moved_ || base::MayLast::any()) {
+        last_moves_ = moves;
+        last_sign_s_ = now;
+    }
+}
+
+Watch::Wait Watch::own_wait(double now) const {
+    if (ending_since_s_) {
+        return {std::numeric_limits<std::int64_t>::max(), now - *ending_since_s_, "end the run"};
+    }
+    const AtExchange at = control_.at();
+    return {at.number, at.waits ? now - std::max(at.since_s, awake_since_s_) : 0, at.what};
+}
+
+// " This rank was in step 7, writing x.h5."
+std::string Watch::own_place() const {
+    const Work here = at_work_.in_hand();
+    return here.kind.empty() ? ""
+                             : " This rank was in " + here.name() +
+                                   (here.doing.empty() ? "" : ", ") + here.doing + ".";
+}
+
+// Among the ranks that have not come there is always one behind which, in the ring, is one that
+// waits: that one tells. A rank that waits elsewhere, or gets on with its work, is left alone.
+void Watch::judge(double now) {
+    const Wait own = own_wait(now);
+    const double limit = exchange_limit_s();
+    if (own.seconds <= limit) {
+        in_a_row_ = 0;
+        return;
+    }
+    char text[400];
+    if (!goodbye_received_ && heard_->exchange < own.exchange && heard_->waits == 0 &&
+        heard_->still_s > limit) {
+        std::snprintf(text, sizeof(text),
+                      "%s did not arrive within %.0f s (comm.timeout = %g s) to %s%s; nothing has "
+                      "moved there for %.0f s. Look there, then submit again.",
+                      before_.c_str(), own.seconds, timeout_s_, own.what,
+                      last_heard(heard_->at).c_str(), heard_->still_s);
+        end_job(rank_, text + own_place());
+    }
+    const bool same = heard_->waits != 0 && heard_->exchange == own.exchange;
+    in_a_row_ = same && heard_->in_a_row > 0 ? std::min(heard_->in_a_row + 1, size_) : 1;
+    if (in_a_row_ == size_ && rank_ == 0) {
+        std::snprintf(text, sizeof(text),
+                      "all ranks arrived to %s and wait for %.0f s (comm.timeout = %g s), so the "
+                      "transport itself is stuck. Look at the links between them.",
+                      own.what, own.seconds, timeout_s_);
+        end_job(rank_, text + own_place());
+    }
+}
+
 void Watch::listen(double now) {
     hear_before(now);
+    judge(now);
     const double silence = goodbye_received_ ? 0 : now - last_pulse_s_;
     longest_silence_s_ = std::max(longest_silence_s_.load(), silence);
     // Who ends a job sends signals first: then a rank that does not answer will not come back.
@@ -188,12 +261,8 @@ void Watch::listen(double now) {
             text, sizeof(text),
             "%s has been silent for %.0f s (comm.timeout = %g s)%s: it is stopped, or its host is. "
             "Look there, then submit again.",
-            before_.c_str(), silence, timeout_s_, last_heard(*before_at_).c_str());
-        const Work here = at_work_.in_hand();
-        end_job(rank_, text + (here.kind.empty()
-                                   ? ""
-                                   : " This rank was in " + here.name() +
-                                         (here.doing.empty() ? "" : ", ") + here.doing + "."));
+            before_.c_str(), silence, timeout_s_, last_heard(heard_->at).c_str());
+        end_job(rank_, text + own_place());
     }
 }
 
@@ -203,13 +272,13 @@ void Watch::report_slow(double now) {
     while (const std::optional<SlowWork> slow = at_work_.slow(now)) {
         last_report_ = std::make_unique<SlowReport>(SlowReport{
             rank_, slow->over ? 1 : 0, slow->seconds, slow->median,
-            std::exchange(stood_still_s_, 0), silent_s, place_of(slow->work), *before_at_});
+            std::exchange(stood_still_s_, 0), silent_s, place_of(slow->work), heard_->at});
         send_report(now);
     }
     // A rank may be found silent only after its silence has made this one slow.
     if (last_report_ && last_report_->silence_s == 0 && silent_s > 0) {
         last_report_->silence_s = silent_s;
-        last_report_->before = *before_at_;
+        last_report_->before = heard_->at;
         send_report(now);
     }
     if (last_report_ && at_work_.in_hand().number != last_report_->at.number) {

@@ -31,7 +31,7 @@ $(emu)/%.o: %.cu $(build)/flags
 $(doubles): $(double_obj)
 	@mkdir -p $(@D)
 	@echo "  LD  $@"
-	@$(MPICXX) $(LDFLAGS) -shared $^ -o $@ -lopenblas -lpthread
+	@$(MPICXX) $(LDFLAGS) -shared $^ -o $@ -l:libopenblas.so.0 -lpthread
 	@ln -sf $(@F) $(@D)/libnccl.so.2 && ln -sf $(@F) $(@D)/libcublasLt.so.$(cublas_major)
 $(recorder): $(call emu_of,range_recorder.cpp)
 	@mkdir -p $(@D)

@@ -23,7 +23,7 @@ from run_foregather import LAUNCH, MPIRUN, PROGRAM, deck_text, start, wait
 # of the call that it befalls, from 1, or what errno becomes. FAULT_FILE is a part of the names of
 # the unfinished files that are meant (all, if not set), or of the file that somebody cuts off,
 # writes to or renames just before it is read for the first time in a large piece. FAULT_WHEN names
-# a file from whose being there on the faults in a send befall. The fault count-writes only counts
+# a file from whose being there on the faults in a send or an exchange befall. The fault count-writes only counts
 # writes; tear-write dies when it has written half of one.
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -165,6 +165,20 @@ int MPI_Isend(const void* from, int n, void* type, int to, int tag, void* comm, 
         from, n, type, to, tag, comm, request);
 }
 
+/* Exchanges between steps: a rank that never comes to one, and one whose messages are lost. */
+int MPI_Iallgather(const void* from, int n, void* type, void* to, int to_n, void* to_type, void* comm,
+                   void* request) {
+    const char* when = getenv("FAULT_WHEN");
+    if (when && access(when, F_OK) == 0) {
+        while (have("sleep-in-exchange")) pause();
+        if (have("lose-exchange"))
+            return ((int (*)(void*, int, void*, int, int, void*, void*))next("MPI_Irecv"))(
+                to, to_n, to_type, atoi(getenv("OMPI_COMM_WORLD_RANK")), 999, comm, request);
+    }
+    return ((int (*)(const void*, int, void*, void*, int, void*, void*, void*))next(
+        "MPI_Iallgather"))(from, n, type, to, to_n, to_type, comm, request);
+}
+
 int MPI_Finalize(void) {
     if (have("stop-at-the-end")) raise(SIGSTOP);
     return ((int (*)(void))next("MPI_Finalize"))();
@@ -295,7 +309,7 @@ class Job:
 def has_scores(path: Path) -> bool:
     """Whether a results file, perhaps one that is being written, holds a score."""
     try:
-        with h5py.File(path) as file:
+        with h5py.File(path, locking=False) as file:
             return bool(np.isfinite(file["score/logprob"][()]).any())
     except OSError:
         return False

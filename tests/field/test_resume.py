@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import signal
+import threading
 from pathlib import Path
 
 import fixtures
@@ -128,6 +129,15 @@ def test_f4_run_killed_twice_goes_on(deck, left, killed, unbroken, run, tmp_path
     runs = result.table("/provenance/runs")
     assert runs["ranks"].tolist() == [3, 2, 3] and runs["packs_before"][1] == first
     assert runs["packs_before"][2] > first + 2 and not part.exists()
+
+
+def test_f4_run_goes_on_when_somebody_only_looked_at_the_file(deck, left, run):
+    reader = h5py.File(f"{left['output.file']}.part")  # Holds a lock.
+    closing = threading.Timer(1.2, reader.close)
+    closing.start()
+    result = run(deck | left, ranks=2)
+    closing.join()
+    assert result.attribute("complete", "/") == 1
 
 
 CHANGES = {

@@ -31,7 +31,15 @@ DEATHS = {
         ("rank 1",),
     ),
     "stopped_in_a_save": ({}, "stop-in-write", ("rank 1",)),
+    "never_comes_to_an_exchange": (
+        {},
+        "sleep-in-exchange",
+        ("rank 1", "did not arrive within", "to gather", "last heard of in step"),
+    ),
+    "exchange_that_is_lost": ({}, "lose-exchange", ("rank 0", "all ranks arrived to gather")),
 }
+
+ARMED = ("stop-in-send", "sleep-in-exchange", "lose-exchange")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +74,7 @@ def play(inputs: Path, asked: dict, folder: Path, befalls: signal.Signals | str)
     job = Job(folder, asked | own, RANKS, env if isinstance(befalls, str) else None)
     try:
         job.all_there()
-        if befalls == "stop-in-send":  # In the midst of a gather or a reduction.
+        if befalls in ARMED:  # In the midst of a gather or a reduction, or between steps.
             job.stepped(log, EVERY + 2)
             (folder / "now").touch()
         elif not isinstance(befalls, str):

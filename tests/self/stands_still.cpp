@@ -15,7 +15,8 @@ using namespace foregather;
 
 TEST(SelfTest, file_work_of_one_rank_stands_still) {
     const mesh::Topology topology(0, "mesh.shard");
-    mesh::Watch watch(topology, 1);
+    const mesh::Control control(topology.world());
+    mesh::Watch watch(topology, control, 1);
     if (tests::rank() == 1) {
         watch.file_work(
             "writing run/scores.h5", [] { return std::int64_t{7}; },

@@ -236,8 +236,11 @@ def values(dataset: h5py.Dataset) -> Any:
 
 
 def read(path: Path, name: str) -> Any:
-    """The values of one dataset of a file."""
-    with h5py.File(path) as file:
+    """The values of one dataset of a file.
+
+    Without a lock, which would keep a run from opening the file to go on with it.
+    """
+    with h5py.File(path, locking=False) as file:
         return values(file[name])
 
 

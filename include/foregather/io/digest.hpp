@@ -8,6 +8,7 @@
 #include <string>
 
 #include <foregather/base/error.hpp>
+#include <foregather/base/moves.hpp>
 
 struct evp_md_ctx_st; // OpenSSL's EVP_MD_CTX
 
@@ -43,7 +44,10 @@ public:
         return *this;
     }
 
-    void add(std::int64_t bytes) { count_.fetch_add(bytes, std::memory_order_relaxed); }
+    void add(std::int64_t bytes) {
+        count_.fetch_add(bytes, std::memory_order_relaxed);
+        base::moved();
+    }
     std::int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
 private:

@@ -51,6 +51,10 @@ Code check(Code code, const std::string& attempted, base::Status status = base::
 // HDF5's version: "1.10.8".
 std::string library_version();
 
+// Brings what HDF5 holds of a file to the file system; may last. `name` completes "HDF5 failed to
+// flush ...". Through MPI-IO this is collective as well.
+void flush(const File& file, const std::string& name);
+
 // Closes a file now, so that a failure is seen; the destructor of File cannot report one. Through
 // MPI-IO this is collective over the communicator that opened the file.
 void close(File& file, const std::string& path);

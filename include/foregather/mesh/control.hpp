@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,21 @@ public:
     using base::Error::Error;
 };
 
+// Where a rank stands among the exchanges of its Control, which every rank makes in one order.
+struct AtExchange {
+    std::int64_t number = 0; // of exchanges that this rank has come to
+    bool waits = false;      // in one, for others
+    double since_s = 0;      // when it began to wait, on the steady clock
+    const char* what = "";   // completes "... to": "gather a number from every rank"
+};
+
 class Control {
 public:
     // Ranks are those of `comm`, which is duplicated.
     explicit Control(MPI_Comm comm);
+    ~Control();
+    Control(const Control&) = delete;
+    Control& operator=(const Control&) = delete;
 
     int rank() const { return rank_; }
     int size() const { return size_; }
@@ -49,12 +61,20 @@ public:
     // several exchanges with it, one rank after another. Wrong by at most half of that exchange.
     std::int64_t clock_offset_ns(const std::function<std::int64_t()>& now) const;
 
+    // For whoever watches over the main thread; may be called from any thread.
+    AtExchange at() const;
+
     MPI_Comm comm() const { return comm_.handle(); }
 
 private:
+    class Waiting;
+    struct State;
+    void exchange(MPI_Request& request, const char* what) const; // of all ranks
+
     Comm comm_;
     int rank_ = 0;
     int size_ = 1;
+    std::unique_ptr<State> state_;
 };
 
 } // namespace foregather::mesh

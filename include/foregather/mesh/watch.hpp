@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notices what collectives cannot: a rank that has fallen silent, file work that no longer moves,
-// and a step that takes far longer than those before. A thread of each rank sends a pulse to the
-// next rank and listens to the one before it; ranks that are slow report to rank 0, which tells.
+// Notices what collectives cannot: a rank that has fallen silent or never comes to an exchange,
+// file work that no longer moves, and a step that takes far longer than those before. A thread of
+// each rank sends a pulse to the next rank and listens to the one before it; ranks that are slow
+// report to rank 0, which tells.
 #pragma once
 
 #include <atomic>
@@ -11,16 +12,18 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <foregather/mesh/at_work.hpp>
+#include <foregather/mesh/control.hpp>
 #include <foregather/mesh/topology.hpp>
 
 namespace foregather::mesh {
 
-struct Place;
+struct Pulse;
 struct SlowReport;
 class SlowNotes;
 
@@ -28,8 +31,11 @@ class Watch {
 public:
     // Collective. A rank that sends nothing for 1.25 x timeout + 5 s (more than a gather's own
     // limit, so that the gather names who is missing first), or file work that moves no byte for
-    // timeout_s, ends the job with one line on stderr.
-    Watch(const Topology& topology, double timeout_s);
+    // timeout_s, ends the job with one line on stderr. So does a rank that has not come to an
+    // exchange of `control` that others wait in for 1.25 x timeout + 3 s, if nothing has moved
+    // there either for as long (base/moves.hpp): it may be busy with what the others wait for.
+    // `control` must outlive this.
+    Watch(const Topology& topology, const Control& control, double timeout_s);
     // Says goodbye and waits for the rank before to say so too, unless an exception is on its way.
     ~Watch();
     Watch(const Watch&) = delete;
@@ -57,8 +63,14 @@ public:
     double longest_standstill_s() const { return longest_standstill_s_.load(); }
 
 private:
+    struct Wait; // of this rank, for others
     void run();
     void listen(double now);
+    void look_at_moves(double now);
+    Wait own_wait(double now) const;
+    void judge(double now);
+    std::string own_place() const;
+    double exchange_limit_s() const { return 1.25 * timeout_s_ + 3; }
     void look_at_file_work(double now);
     void send(bool goodbye);
     template <class Message>
@@ -72,12 +84,18 @@ private:
     void end_reports();
 
     Comm comm_;
+    const Control& control_;
     int rank_, size_;
     std::string before_; // "rank 3 (host)"
     double timeout_s_;
     AtWork at_work_;
-    std::unique_ptr<Place> before_at_; // what that rank said last
+    std::unique_ptr<Pulse> heard_; // what that rank said last
     double last_pulse_s_ = 0;
+    double awake_since_s_ = 0; // this process, when it was last seen to have been stopped
+    std::int64_t last_moves_ = 0;
+    double last_sign_s_ = 0; // of anything that moves here
+    int in_a_row_ = 0;       // ranks up to this one that wait in its exchange beyond the limit
+    std::optional<double> ending_since_s_;
     struct Outgoing {
         std::vector<std::byte> bytes;
         MPI_Request request;

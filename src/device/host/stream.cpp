@@ -4,6 +4,7 @@
 #include <functional>
 
 #include <foregather/base/error.hpp>
+#include <foregather/base/moves.hpp>
 
 #include "worker.hpp"
 
@@ -157,6 +158,7 @@ void Worker::run() {
             }
         }
         work = nullptr; // what it holds goes before the queue is called empty
+        base::moved();
         lock.lock();
         running_ = false;
         if (queue_.empty()) {

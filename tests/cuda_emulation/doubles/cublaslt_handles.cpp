@@ -6,8 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include <cblas.h>
-
 #include "call.hpp"
 
 using namespace foregather::emulation;
@@ -62,6 +60,8 @@ cublasStatus_t take_only(std::int32_t only, const void* data, std::size_t bytes,
 } // namespace
 
 extern "C" {
+
+void openblas_set_num_threads(int threads); // not in every header of that name
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     if (fails_now(__func__)) {

@@ -128,7 +128,7 @@ protected:
     const mesh::Control world{MPI_COMM_WORLD};
     const SharedDirectory directory{world};
     const mesh::Topology topology{0, "mesh.shard"};
-    mesh::Watch watch{topology, 60};
+    mesh::Watch watch{topology, world, 60};
 };
 
 class Devices : public CheckpointsTest, public ::testing::WithParamInterface<bool> {};

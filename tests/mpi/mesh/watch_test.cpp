@@ -18,8 +18,9 @@ using namespace std::chrono_literals;
 
 TEST(WatchTest, comes_and_goes_together_even_when_ranks_are_at_different_places) {
     const mesh::Topology topology(0, "mesh.shard");
+    const mesh::Control control(topology.world());
     for (int i = 0; i < 3; ++i) {
-        const mesh::Watch watch(topology, 10);
+        const mesh::Watch watch(topology, control, 10);
         std::this_thread::sleep_for(std::chrono::milliseconds(20 * tests::rank()));
     }
     EXPECT_TRUE(tests::agree(true));
@@ -27,7 +28,8 @@ TEST(WatchTest, comes_and_goes_together_even_when_ranks_are_at_different_places)
 
 TEST(WatchTest, pulses_keep_silence_short) {
     const mesh::Topology topology(0, "mesh.shard");
-    const mesh::Watch watch(topology, 0.8); // pulses every 0.1 s
+    const mesh::Control control(topology.world());
+    const mesh::Watch watch(topology, control, 0.8); // pulses every 0.1 s
     std::this_thread::sleep_for(1300ms);
     if (tests::ranks() > 1) {
         EXPECT_GT(watch.longest_silence_s(), 0);
@@ -38,7 +40,8 @@ TEST(WatchTest, pulses_keep_silence_short) {
 
 TEST(WatchTest, file_work_that_moves_is_left_alone_however_long_it_takes) {
     const mesh::Topology topology(0, "mesh.shard");
-    mesh::Watch watch(topology, 1);
+    const mesh::Control control(topology.world());
+    mesh::Watch watch(topology, control, 1);
     std::atomic<std::int64_t> moved = 0;
     watch.file_work(
         "writing", [&] { return moved.load(); },
@@ -54,7 +57,8 @@ TEST(WatchTest, file_work_that_moves_is_left_alone_however_long_it_takes) {
 
 TEST(WatchTest, a_standstill_below_the_limit_is_remembered_and_work_of_no_file_is_not_watched) {
     const mesh::Topology topology(0, "mesh.shard");
-    mesh::Watch watch(topology, 2);
+    const mesh::Control control(topology.world());
+    mesh::Watch watch(topology, control, 2);
     watch.file_work(
         "flushing", [] { return std::int64_t{0}; }, [] { std::this_thread::sleep_for(700ms); });
     const double standstill = watch.longest_standstill_s();
@@ -67,7 +71,8 @@ TEST(WatchTest, a_standstill_below_the_limit_is_remembered_and_work_of_no_file_i
 
 TEST(WatchTest, an_exception_of_file_work_passes_and_ends_its_watch) {
     const mesh::Topology topology(0, "mesh.shard");
-    mesh::Watch watch(topology, 0.4);
+    const mesh::Control control(topology.world());
+    mesh::Watch watch(topology, control, 0.4);
     EXPECT_THROW(watch.file_work(
                      "writing", [] { return std::int64_t{0}; },
                      [] { throw std::runtime_error("disk full"); }),
