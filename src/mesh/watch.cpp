@@ -63,7 +63,8 @@ std::string last_heard(const Place& place) {
 Watch::Watch(const Topology& topology, const Control& control, double timeout_s)
     : comm_(duplicate(topology.world(), "pulses")), control_(control), rank_(topology.rank()),
       size_(topology.size()), timeout_s_(timeout_s), heard_(std::make_unique<Pulse>()),
-      last_pulse_s_(now_s()), period_s_(std::clamp(timeout_s / 8, 0.05, 1.0)) {
+      last_pulse_s_(now_s()), last_sign_s_(last_pulse_s_),
+      period_s_(std::clamp(timeout_s / 8, 0.05, 1.0)) {
     const RankPlace& place =
         topology.places()[static_cast<std::size_t>((rank_ + size_ - 1) % size_)];
     before_ = "rank " + std::to_string(place.rank) + " (" + place.host + ")";

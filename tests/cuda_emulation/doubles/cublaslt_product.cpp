@@ -81,11 +81,11 @@ std::vector<float> product(const Problem& p, const Operands& x) {
         const std::uint64_t begin = p.inner() * part / x.parts;
         const std::uint64_t end = p.inner() * (part + 1) / x.parts;
         cblas_sgemm(CblasColMajor, plain_a ? CblasNoTrans : CblasTrans,
-                    plain_b ? CblasNoTrans : CblasTrans, static_cast<blasint>(p.d.rows),
-                    static_cast<blasint>(p.d.columns), static_cast<blasint>(end - begin), 1,
-                    a.data + begin * (plain_a ? a.stride : 1), static_cast<blasint>(a.stride),
-                    b.data + begin * (plain_b ? 1 : b.stride), static_cast<blasint>(b.stride),
-                    part == 0 ? 0 : 1, sum.data(), static_cast<blasint>(p.d.rows));
+                    plain_b ? CblasNoTrans : CblasTrans, static_cast<int>(p.d.rows),
+                    static_cast<int>(p.d.columns), static_cast<int>(end - begin), 1,
+                    a.data + begin * (plain_a ? a.stride : 1), static_cast<int>(a.stride),
+                    b.data + begin * (plain_b ? 1 : b.stride), static_cast<int>(b.stride),
+                    part == 0 ? 0 : 1, sum.data(), static_cast<int>(p.d.rows));
     }
     return sum;
 }
