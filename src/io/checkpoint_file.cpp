@@ -160,7 +160,7 @@ CheckpointWriter::~CheckpointWriter() {
     if (shared_) {
         keep_open(std::move(shared_)); // nobody knows what the other ranks do
         if (control_.first()) {
-            static_cast<void>(::unlink(part_path_.c_str()));
+            static_cast<void>(remove_file(part_path_));
         }
     }
 }
@@ -174,7 +174,7 @@ void CheckpointWriter::guarded(const std::function<void()>& work) {
         std::string told;
         if (control_.first()) {
             if (claim_) { // else it is another run's
-                static_cast<void>(::unlink(part_path_.c_str()));
+                static_cast<void>(remove_file(part_path_));
             }
             const std::string before = checkpoint_before(directory_, 1 + step_);
             told = "checkpoint " + path_ + " of up to " + std::to_string(total_bytes_) +
@@ -252,7 +252,7 @@ void CheckpointWriter::complete() {
     overwrite_attribute(file.handle(), "complete", std::int64_t{1});
     close(file, part_path_);
     sync_to_disk(part_path_, O_RDONLY);
-    if (std::rename(part_path_.c_str(), path_.c_str()) != 0) {
+    if (rename_file(part_path_, path_) != 0) {
         base::fail("cannot rename " + part_path_ + ": " + std::strerror(errno));
     }
     sync_to_disk(directory_, O_RDONLY | O_DIRECTORY);

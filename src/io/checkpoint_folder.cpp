@@ -166,7 +166,7 @@ std::string remove_old_checkpoints(const std::string& directory, std::int64_t st
         if (entry.part || entry.step >= step || keep == 0 || kept++ < keep) {
             continue;
         }
-        if (::unlink(entry.path.c_str()) != 0) {
+        if (remove_file(entry.path) != 0) {
             left += (left.empty() ? "" : "; ") + ("cannot remove checkpoint " + entry.path) + ": " +
                     std::strerror(errno);
         }
@@ -183,7 +183,7 @@ void remove_interrupted(const std::string& directory, std::int64_t step) {
         const Descriptor file(::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));
         const bool locked = file && ::flock(file.handle(), LOCK_EX | LOCK_NB) == 0;
         if (locked || (file && errno != EWOULDBLOCK && entry.step == step)) {
-            static_cast<void>(::unlink(entry.path.c_str()));
+            static_cast<void>(remove_file(entry.path));
         }
     }
 }

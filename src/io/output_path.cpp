@@ -81,6 +81,16 @@ void sync_to_disk(const std::string& path, int flags) {
     }
 }
 
+int remove_file(const std::string& path) noexcept {
+    const base::MayLast may_last;
+    return ::unlink(path.c_str());
+}
+
+int rename_file(const std::string& from, const std::string& to) noexcept {
+    const base::MayLast may_last;
+    return std::rename(from.c_str(), to.c_str());
+}
+
 void DescriptorCloser::operator()(int descriptor) const noexcept { ::close(descriptor); }
 
 Descriptor claim(const std::string& part, bool there) {
@@ -148,6 +158,7 @@ void refuse_without_room(const Output& output, base::Bytes needed) {
 }
 
 void reserve(const std::string& part, base::Bytes more) {
+    const base::MayLast may_last; // where it has to write what it takes
     const Descriptor file(::open(part.c_str(), O_RDWR | O_CLOEXEC));
     const auto facts = facts_of(part);
     if (!file || !facts) {
@@ -170,7 +181,7 @@ void publish(const Output& output) {
         base::fail("results file " + output.path + " came into being during the run" + kept);
     }
     sync_to_disk(part, O_RDONLY);
-    if (std::rename(part.c_str(), output.path.c_str()) != 0) {
+    if (rename_file(part, output.path) != 0) {
         base::fail("cannot rename " + part + " to " + output.path + ": " + reason() + kept);
     }
     sync_to_disk(directory_of(output.path), O_RDONLY | O_DIRECTORY);

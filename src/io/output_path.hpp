@@ -19,6 +19,10 @@ Descriptor claim(const std::string& part, bool there = false);
 // not open.
 void reserve(const std::string& part, base::Bytes more);
 
+// As ::unlink and std::rename. Where a large file goes away, its blocks are freed, which may last.
+int remove_file(const std::string& path) noexcept;
+int rename_file(const std::string& from, const std::string& to) noexcept;
+
 // "." for a name alone.
 std::string directory_of(const std::string& path);
 // Waits until a file or directory, opened with these flags, is on disk. Throws Error(failed).

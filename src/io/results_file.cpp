@@ -81,7 +81,7 @@ void ResultsFile::create(const std::optional<ScoreLayout>& score,
     refuse_without_room(output_, score   ? bytes_of(*score)
                                  : train ? bytes_of(*train)
                                          : base::Bytes{});
-    if (::unlink(part_path_.c_str()) == 0) {
+    if (remove_file(part_path_) == 0) {
         note_ = part_path_ + ", left by a run that did not end, was replaced";
     } else if (errno != ENOENT) {
         base::refuse("cannot remove " + part_path_ + ": " + std::strerror(errno));

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <foregather/base/moves.hpp>
+
 namespace foregather::io {
 
 namespace {
@@ -53,6 +55,7 @@ Dataset unplaced_dataset(const File& file, const Layout& layout) {
                                                                extents.data(), nullptr),
                             "describe " + layout.path));
     const Plist creation = storage_properties(layout);
+    const base::MayLast may_last; // filling writes all of it
     Dataset dataset(check(
         H5Dcreate_anon(file.handle(), layout.type, space.handle(), creation.handle(), H5P_DEFAULT),
         "create dataset " + layout.path));
