@@ -212,6 +212,7 @@ TEST_F(TrainingAloneTest, the_runs_own_source_and_reducer_go_on_as_if_nothing_ha
     for (std::size_t step = 1; step < 3; ++step) {
         EXPECT_GT(played[step].step, played[step].between + played[step].optimizer);
     }
+    EXPECT_EQ(changed(false), 0);
     // Updates that are made leave the weights as they are, and the moments not.
     const auto updated = rehearse(TrainRehearsal::Ending::update)
                              ->play({trainer->source(), &reducer}, 6, [](std::int64_t) {});
